@@ -1,0 +1,1 @@
+"""Runs checks: registry, supervisor and worker, policy, verdict."""

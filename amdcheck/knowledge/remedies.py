@@ -1,0 +1,91 @@
+"""Remedies by finding id: argv templates with typed holes, so that nothing else from a host enters a command."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping
+
+import msgspec
+from msgspec import Struct
+
+from amdcheck.knowledge.tables import read_toml
+from amdcheck.model.finding import Action, Owner, Remedy, Step
+
+# What a value must look like to enter a command, by the type that the template names.
+HOLES: Mapping[str, re.Pattern[str]] = {
+    "bdf": re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]"),
+    "int": re.compile(r"\d{1,10}"),
+    "syspath": re.compile(
+        r"/(sys|proc|dev|opt|usr|etc|home|root|var|tmp)(/[A-Za-z0-9._:+@-]+)*"
+    ),
+    "package": re.compile(r"[a-z0-9][a-z0-9.+-]{0,80}"),
+    "user": re.compile(r"[a-z_][a-z0-9_-]{0,31}\$?"),
+    "version": re.compile(r"\d+(\.\d+){0,3}"),
+}
+_HOLE = re.compile(r"\{(\w+):(\w+)\}")
+
+
+class StepTemplate(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    text: str
+    argv: tuple[str, ...] = ()
+    root: bool = False
+    reboot: bool = False
+
+
+class RemedyTemplate(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One row: keyed by the finding id, for example "pci.link-width/degraded"."""
+
+    action: Action
+    owner: Owner
+    steps: tuple[StepTemplate, ...]
+    reference: str
+    meaning: str  # one sentence: what this outcome says of the machine; shown by `amdcheck explain`
+
+
+@functools.cache
+def remedies(group: str) -> Mapping[str, RemedyTemplate]:
+    """All remedies of a group of checks, from knowledge/remedies/GROUP.toml."""
+    try:
+        raw = read_toml(f"remedies/{group}")
+    except FileNotFoundError:
+        return {}
+    return msgspec.convert(raw, dict[str, RemedyTemplate])
+
+
+def remedy(finding_id: str, **values: str | int) -> Remedy:
+    """The remedy of a finding, its holes filled.
+
+    Raises KeyError for an id without a row. A value that does not fit its hole leaves that step without a command:
+    it came from the host and must not reach a shell.
+    """
+    template = remedies(finding_id.partition(".")[0])[finding_id]
+    return Remedy(
+        action=template.action,
+        owner=template.owner,
+        steps=tuple(
+            _fill(step, {k: str(v) for k, v in values.items()})
+            for step in template.steps
+        ),
+        reference=template.reference,
+    )
+
+
+def _fill(step: StepTemplate, values: Mapping[str, str]) -> Step:
+    fits = True
+
+    def put(match: re.Match[str]) -> str:
+        nonlocal fits
+        value = values[match[1]]
+        fits = fits and HOLES[match[2]].fullmatch(value) is not None
+        return value
+
+    text = _HOLE.sub(put, step.text)
+    fits = True  # the text is only read; what counts is what enters the command
+    argv = tuple(_HOLE.sub(put, word) for word in step.argv)
+    return Step(
+        text=text,
+        argv=argv if argv and fits else None,
+        root=step.root,
+        reboot=step.reboot,
+    )
