@@ -1,0 +1,1 @@
+"""Self-tests of the compute kernels, each in a child process."""
