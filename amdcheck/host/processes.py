@@ -1,0 +1,120 @@
+"""Ending processes for good: a process, all it started, and what escaped from it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import time
+from collections.abc import Iterable
+from typing import NamedTuple
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+class Stuck(NamedTuple):
+    """A process that SIGKILL did not end: it sleeps uninterruptibly in the kernel function `wchan`."""
+
+    pid: int
+    state: str
+    wchan: str
+
+
+def _prctl(option: int, value: int) -> None:
+    ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
+
+
+def become_subreaper() -> None:
+    """Orphans of our descendants become our children, so that none escapes by forking twice."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def die_with_parent() -> None:
+    """Be killed when the parent dies."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+class _Entry(NamedTuple):
+    parent: int
+    session: int
+    state: str
+
+
+def _table() -> dict[int, _Entry]:
+    """Parent, session and state of every process, from /proc/PID/stat."""
+    table = {}
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            with open(f"/proc/{name}/stat", "rb") as file:
+                text = file.read(4096)
+        except OSError:
+            continue
+        # The command name is in parentheses and may hold any byte, so count from the last one.
+        fields = text[text.rindex(b")") + 2 :].split()
+        table[int(name)] = _Entry(int(fields[1]), int(fields[3]), fields[0].decode())
+    return table
+
+
+def descendants(roots: Iterable[int], known: Iterable[int] = ()) -> set[int]:
+    """Every process below `roots`, those in a session that one of them leads, and what is left of `known`."""
+    table = _table()
+    found = {pid for pid in (*roots, *known) if pid in table}
+    while True:
+        more = {p for p, e in table.items() if p not in found and (e.parent in found or e.session in found)}
+        if not more:
+            return found
+        found |= more
+
+
+def kill_tree(root: int, *, wait_s: float = 1.0, also: Iterable[int] = ()) -> tuple[Stuck, ...]:
+    """Kill `root`, its session and all below it, and reap what are our children; wait at most `wait_s` seconds.
+
+    The tree is stopped before it is killed, so that it cannot fork its way out. Returns those that did not die.
+    """
+    ours: set[int] = set(also)
+    for _ in range(20):
+        alive = descendants([root], ours)
+        fresh = alive - ours
+        for pid in fresh:
+            _send(pid, signal.SIGSTOP)
+        ours |= alive
+        if not fresh:
+            break
+    end = time.monotonic() + wait_s
+    while True:
+        for pid in ours:
+            _send(pid, signal.SIGKILL)
+        for pid in ours:
+            _reap(pid)
+        table = _table()
+        # A zombie is dead; it belongs to a parent that will reap it.
+        ours = {pid for pid in ours if pid in table and table[pid].state not in "ZX"}
+        if not ours or time.monotonic() >= end:
+            return tuple(Stuck(pid, table[pid].state, wchan(pid)) for pid in sorted(ours))
+        time.sleep(0.01)
+
+
+def wchan(pid: int) -> str:
+    """The kernel function a process sleeps in, `?` where it cannot be read."""
+    try:
+        with open(f"/proc/{pid}/wchan") as file:
+            return file.read(100).strip() or "?"
+    except OSError:
+        return "?"
+
+
+def _send(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except (ProcessLookupError, PermissionError):
+        pass
+
+
+def _reap(pid: int) -> None:
+    try:
+        os.waitpid(pid, os.WNOHANG)
+    except (ChildProcessError, InterruptedError):
+        pass
