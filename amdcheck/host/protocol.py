@@ -118,7 +118,7 @@ class Host(Protocol):
     def source(self) -> Literal["live", "capture", "tree"]: ...
 
     def read(self, path: str, *, limit: int = READ_LIMIT) -> Value[str]:
-        """The file's text, as it is (callers strip). Bytes that are not UTF-8 come as surrogate escapes."""
+        """The file's text, as it is (callers strip). Bytes that are not UTF-8 come as backslash escapes: \\xff."""
         ...
 
     def read_bytes(self, path: str, *, limit: int = READ_LIMIT) -> Value[bytes]:
@@ -126,7 +126,7 @@ class Host(Protocol):
         ...
 
     def entries(self, path: str) -> Value[tuple[str, ...]]:
-        """The sorted names in a folder (its own links to folders are followed)."""
+        """The sorted names in a folder (links to folders are followed), undecodable bytes escaped as in `read`."""
         ...
 
     def link(self, path: str) -> Value[str]:
