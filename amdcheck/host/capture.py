@@ -1,0 +1,154 @@
+"""The capture: everything a run read of a machine, as one document (schema amdcheck.capture/1).
+
+Names and texts of a host may hold bytes that are no UTF-8. JSON cannot carry those: a text becomes {base64}, and in a
+name (path, link target, argument) each such byte is written as NUL and four hexadecimal digits, for NUL cannot occur
+in a name. `pack_name` and `unpack_name` convert.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Annotated, Literal, Union
+
+from msgspec import Meta, Struct
+
+from amdcheck.host.protocol import Identity, OpenOutcome, Stat, SystemAnswers, UdevDevice
+from amdcheck.model.expectations import Expectations, Level
+from amdcheck.model.value import Reason
+
+SCHEMA: Literal["amdcheck.capture/1"] = "amdcheck.capture/1"
+
+Outcome = Literal["absent", "denied", "failed", "timeout"]
+# The questions a host answers, as the capture names them.
+Operation = Literal[
+    "read", "entries", "link", "resolve", "stat", "open", "udev", "system", "identity", "run", "selftest"
+]
+
+
+class Base64(Struct, frozen=True):
+    """Bytes that are no UTF-8 text."""
+
+    base64: str
+
+
+Text = Union[str, Base64]
+
+
+class Manifest(Struct, frozen=True, kw_only=True):
+    """What was recorded, when, by whom, and what a replay must know to ask the same questions."""
+
+    created: Annotated[datetime, Meta(tz=True)]  # RFC 3339, UTC
+    amdcheck: str  # the version that recorded
+    source: Literal["live", "capture", "tree"]
+    redacted: bool
+    level: Level
+    expectations: Expectations | None  # the options of the recording run: a replay's defaults
+    identity: Identity | None
+    system: SystemAnswers | None
+
+
+class RecordedCommand(Struct, frozen=True, kw_only=True):
+    """A command that was run, and how it ended."""
+
+    argv: tuple[str, ...]
+    rc: int | None
+    stdout: Text
+    stderr: Text
+    duration_s: float
+    timed_out: bool
+    truncated: bool = False
+    stuck: tuple[str, ...] = ()
+
+
+class RecordedSelfTest(Struct, frozen=True, kw_only=True):
+    """A self-test that was run, and how its child ended."""
+
+    name: str
+    params: tuple[str, ...]
+    python: str | None
+    result: RecordedCommand
+
+
+class Device(Struct, frozen=True, kw_only=True):
+    """What was asked of one path besides its text: stat, opening it, its udev record. None: not asked or no answer."""
+
+    path: str
+    stat: Stat | None = None
+    open: OpenOutcome | None = None
+    udev: UdevDevice | None = None
+
+
+class Capture(Struct, frozen=True, kw_only=True):
+    """The document. A path may be recorded as it was asked for, through links, or at its real place.
+
+    Members with a default are additions to the published format and may be missing.
+    """
+
+    schema: Literal["amdcheck.capture/1"]
+    manifest: Manifest
+    files: dict[str, Text]
+    links: dict[str, str]
+    dirs: dict[str, tuple[str, ...]]  # complete listings: a name that is not in one is absent
+    outcomes: dict[str, Outcome]  # true of every question asked of that path, and of what lies below it
+    commands: tuple[RecordedCommand, ...]
+    devices: tuple[Device, ...]
+    selftests: tuple[RecordedSelfTest, ...]
+    real_paths: bool = False  # every path above is a real one and `links` holds every link: a whole, composed host
+    resolved: dict[str, str] = {}  # path -> real path, as it was asked for
+    # Answers to one question alone, for example a folder that can be listed but not read as a file. Keys are paths;
+    # for `run` and `selftest` the words quoted for a shell; for `system` and `identity` the empty string.
+    unanswered: dict[Operation, dict[str, Reason]] = {}
+    cut: tuple[str, ...] = ()  # files whose recorded text ends at the limit it was read with
+
+
+def to_text(content: str | bytes) -> Text:
+    """The content as the capture holds it: text when it is valid UTF-8, else base64."""
+    if isinstance(content, str):
+        if content.isascii():
+            return content
+        content = content.encode("utf-8", "surrogateescape")
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError:
+        return Base64(base64.b64encode(content).decode("ascii"))
+
+
+def text_bytes(text: Text) -> bytes:
+    """The bytes behind a text. Raises ValueError for base64 that is none."""
+    return text.encode("utf-8") if isinstance(text, str) else base64.b64decode(text.base64, validate=True)
+
+
+def text_str(text: Text) -> str:
+    """The text as a host answers it; bytes that are no UTF-8 as surrogate escapes. Raises ValueError as above."""
+    return text if isinstance(text, str) else text_bytes(text).decode("utf-8", "surrogateescape")
+
+
+_UNSAFE = re.compile("[\0\ud800-\udfff]")
+_PACKED = re.compile("\0([0-9a-f]{4})")
+
+
+def pack_name(name: str) -> str:
+    """A path, link target or argument as the capture writes it."""
+    if name.isascii() and "\0" not in name:
+        return name
+    return _UNSAFE.sub(lambda match: f"\0{ord(match[0]):04x}", name)
+
+
+def unpack_name(name: str) -> str:
+    """What `pack_name` was given."""
+    return _PACKED.sub(lambda match: chr(int(match[1], 16)), name) if "\0" in name else name
+
+
+def command_key(argv: Sequence[str]) -> str:
+    """The words of a command as one line that a shell would split into the same words; the `source` of its answer."""
+    import shlex
+
+    return shlex.join(argv)
+
+
+def selftest_key(name: str, params: Sequence[str], python: str | None) -> str:
+    """A self-test with its parameters, and the interpreter when that is not our own, as one line."""
+    return command_key((name, *params) if python is None else (name, *params, f"python={python}"))

@@ -1,0 +1,281 @@
+"""A recorded machine: answers from a capture what was recorded, and `not-recorded` for everything else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, TypeVar
+
+from amdcheck.host.capture import (
+    Capture,
+    Operation,
+    RecordedCommand,
+    Text,
+    command_key,
+    pack_name,
+    selftest_key,
+    text_bytes,
+    text_str,
+    unpack_name,
+)
+from amdcheck.host.paths import FILE_LIMIT, IDENTITY_SOURCE, LINK_HOPS, SYSTEM_SOURCE, UDEV_SOURCE, bad_path, utf8_text
+from amdcheck.host.protocol import (
+    READ_LIMIT,
+    Command,
+    CommandResult,
+    Identity,
+    OpenOutcome,
+    SelfTest,
+    SelfTestResult,
+    Stat,
+    SystemAnswers,
+    UdevDevice,
+)
+from amdcheck.model.value import Known, Reason, Unknown, Value
+
+T = TypeVar("T")
+
+
+class SnapshotHost:
+    """Replays a capture.
+
+    A path is looked up as it is asked for, then with the recorded links followed. It is `absent` when the capture says
+    so, when the recorded listing of its folder does not name it, or when a file stands where a folder would have to be.
+    """
+
+    source: Literal["live", "capture", "tree"] = "capture"
+
+    def __init__(self, capture: Capture) -> None:
+        self.capture = capture
+        self._stats = {device.path: device.stat for device in capture.devices if device.stat is not None}
+        self._opens = {device.path: device.open for device in capture.devices if device.open is not None}
+        self._udev = {device.path: device.udev for device in capture.devices if device.udev is not None}
+        self._commands = {command_key(command.argv): command for command in capture.commands}
+        self._selftests = {selftest_key(t.name, t.params, t.python): t for t in capture.selftests}
+        self._cut = frozenset(capture.cut)
+        self._folders: dict[str, str | Unknown] = {"": ""}  # a folder as asked for -> its real path
+        self._names: dict[str, frozenset[str]] = {}
+
+    def read(self, path: str, *, limit: int = READ_LIMIT) -> Value[str]:
+        found = self._find("read", path, self.capture.files)
+        if isinstance(found, Unknown):
+            return found
+        key, text = found
+        limit = min(limit, FILE_LIMIT)
+        if not self._cut and isinstance(text, str) and len(text) * 4 <= limit:  # whatever its characters take
+            return Known(text, path)
+        head = self._head(path, key, text, limit)
+        return head if isinstance(head, Unknown) else Known(utf8_text(head.value), path)
+
+    def read_bytes(self, path: str, *, limit: int = READ_LIMIT) -> Value[bytes]:
+        found = self._find("read", path, self.capture.files)
+        if isinstance(found, Unknown):
+            return found
+        head = self._head(path, *found, min(limit, FILE_LIMIT))
+        return head if isinstance(head, Unknown) else Known(head.value, path)
+
+    def entries(self, path: str) -> Value[tuple[str, ...]]:
+        found = self._find("entries", path, self.capture.dirs)
+        if isinstance(found, Unknown):
+            return found
+        names = found[1]
+        return Known(tuple(map(unpack_name, names)) if any("\0" in name for name in names) else names, path)
+
+    def link(self, path: str) -> Value[str]:
+        found = self._find("link", path, self.capture.links)
+        return found if isinstance(found, Unknown) else Known(unpack_name(found[1]), path)
+
+    def resolve(self, path: str) -> Value[str]:
+        found = self._find("resolve", path, self.capture.resolved)
+        if not isinstance(found, Unknown):
+            return Known(unpack_name(found[1]), path)
+        if found.reason == "not-recorded" and self.capture.real_paths:
+            real = self._real(pack_name(path), follow_last=True)
+            if isinstance(real, str) and self._exists(real):
+                return Known(unpack_name(real), path)
+        return found
+
+    def stat(self, path: str) -> Value[Stat]:
+        found = self._find("stat", path, self._stats)
+        return found if isinstance(found, Unknown) else Known(found[1], path)
+
+    def probe_open(self, path: str) -> Value[OpenOutcome]:
+        found = self._find("open", path, self._opens)
+        return found if isinstance(found, Unknown) else Known(found[1], path)
+
+    def udev(self, nodes: Sequence[str]) -> Value[tuple[UdevDevice, ...]]:
+        records = []
+        refused = self.capture.unanswered.get("udev", {})
+        for key in map(pack_name, nodes):
+            if key in self._udev:
+                records.append(self._udev[key])
+            elif (reason := refused.get(key, "not-recorded")) != "absent":  # absent: the database does not know it
+                return Unknown(reason, UDEV_SOURCE)
+        return Known(tuple(records), UDEV_SOURCE)
+
+    def system(self) -> Value[SystemAnswers]:
+        return self._manifest("system", self.capture.manifest.system, SYSTEM_SOURCE)
+
+    def identity(self) -> Value[Identity]:
+        return self._manifest("identity", self.capture.manifest.identity, IDENTITY_SOURCE)
+
+    def run(self, commands: Sequence[Command]) -> tuple[Value[CommandResult], ...]:
+        return tuple(self._command(command) for command in commands)
+
+    def selftest(self, test: SelfTest) -> Value[SelfTestResult]:
+        key = selftest_key(test.name, test.params, test.python)
+        recorded = self._selftests.get(pack_name(key))
+        if recorded is None:
+            return Unknown(self._reason("selftest", pack_name(key)) or "not-recorded", key)
+        result = _result(recorded.result, key)
+        if isinstance(result, Unknown):
+            return result
+        return Known(SelfTestResult(name=test.name, params=test.params, python=test.python, result=result.value), key)
+
+    # How answers are found. Keys are packed names (see capture.py).
+
+    def _find(self, operation: Operation, path: str, recorded: Mapping[str, T]) -> tuple[str, T] | Unknown:
+        """The recorded answer and the path under which it stands; else why there is none."""
+        asked = pack_name(path)
+        answer = recorded.get(asked)
+        if answer is not None:
+            return asked, answer
+        reason = self._reason(operation, asked)
+        if reason is not None:
+            return Unknown(reason, path)
+        bad = bad_path(path)
+        if bad is not None:
+            return bad
+        real = self._real(asked, follow_last=operation != "link")
+        if isinstance(real, Unknown):
+            return Unknown(real.reason, path, real.detail)
+        answer = recorded.get(real)
+        if answer is not None:
+            return real, answer
+        reason = self._reason(operation, real)
+        if reason is not None:
+            return Unknown(reason, path)
+        return self._why_none(operation, path, asked, real)
+
+    def _reason(self, operation: Operation, key: str) -> Reason | None:
+        """The recorded reason why this question has no answer."""
+        own = self.capture.unanswered.get(operation)
+        if own is not None and key in own:
+            return own[key]
+        return self.capture.outcomes.get(key)
+
+    def _real(self, asked: str, *, follow_last: bool) -> str | Unknown:
+        """The path with the recorded links followed; those of its folder are remembered."""
+        folder, _, name = asked.rpartition("/")
+        real = self._folders.get(folder)
+        if real is None:
+            real = self._folders[folder] = self._walk(folder)
+        if isinstance(real, Unknown):
+            return real
+        if name in ("", ".", ".."):
+            return self._walk(asked) or "/"
+        path = f"{real}/{name}"
+        return (self._walk(path) or "/") if follow_last and path in self.capture.links else path
+
+    def _walk(self, path: str) -> str | Unknown:
+        """Follow every link; "" is the root."""
+        done, hops = "", 0
+        todo = path.split("/")[::-1]
+        while todo:
+            name = todo.pop()
+            if name == "..":
+                if not self.capture.real_paths:  # a folder on the way may be a link that was not recorded
+                    return Unknown("not-recorded", path)
+                done = done.rpartition("/")[0]
+            elif name not in ("", "."):
+                done = f"{done}/{name}"
+                target = self.capture.links.get(done)
+                if target is not None:
+                    hops += 1
+                    if hops > LINK_HOPS:
+                        return Unknown("failed", path, "ELOOP")
+                    done = "" if target.startswith("/") else done.rpartition("/")[0]
+                    todo.extend(target.split("/")[::-1])
+        return done
+
+    def _exists(self, real: str) -> bool:
+        """Is there surely something at this real path?"""
+        recorded = self.capture
+        if real in recorded.files or real in recorded.dirs or real in self._stats or real in self._opens:
+            return True
+        parent, _, name = real.rpartition("/")
+        return name in self._listing(parent or "/")
+
+    def _why_none(self, operation: Operation, path: str, asked: str, real: str) -> Unknown:
+        """Why there is no answer, from what is recorded around the path."""
+        if operation == "read" and (asked in self.capture.dirs or real in self.capture.dirs):
+            return Unknown("failed", path, "EISDIR")
+        if operation == "entries" and (asked in self.capture.files or real in self.capture.files):
+            return Unknown("absent", path, "ENOTDIR")
+        if operation == "link" and self.capture.real_paths and self._exists(real):
+            return Unknown("absent", path, "no link")
+        reason = self._missing(asked)
+        if reason == "not-recorded" and real != asked:
+            reason = self._missing(real)
+        return Unknown(reason, path)
+
+    def _missing(self, path: str) -> Reason:
+        """What the nearest recorded folder above the path says of it."""
+        while path not in ("", "/"):
+            parent, _, name = path.rpartition("/")
+            parent = parent or "/"
+            if parent in self.capture.dirs:
+                return "not-recorded" if name in self._listing(parent) else "absent"
+            if parent in self.capture.files:
+                return "absent"
+            if parent in self.capture.outcomes:
+                return self.capture.outcomes[parent]
+            path = parent
+        return "not-recorded"
+
+    def _listing(self, folder: str) -> frozenset[str]:
+        names = self._names.get(folder)
+        if names is None:
+            names = self._names[folder] = frozenset(self.capture.dirs.get(folder, ()))
+        return names
+
+    def _head(self, path: str, key: str, text: Text, limit: int) -> Value[bytes]:
+        """The first `limit` bytes of a recorded file."""
+        try:
+            content = text_bytes(text)
+        except ValueError as error:
+            return Unknown("failed", path, f"the recording is damaged: {error}")
+        if len(content) < limit and key in self._cut:
+            return Unknown("not-recorded", path, f"only the first {len(content)} bytes are recorded")
+        return Known(content[:limit], path)
+
+    def _manifest(self, operation: Operation, answer: T | None, source: str) -> Value[T]:
+        if answer is None:
+            return Unknown(self._reason(operation, "") or "not-recorded", source)
+        return Known(answer, source)
+
+    def _command(self, command: Command) -> Value[CommandResult]:
+        key = command_key(command.argv)
+        recorded = self._commands.get(pack_name(key))
+        if recorded is None:
+            return Unknown(self._reason("run", pack_name(key)) or "not-recorded", key)
+        return _result(recorded, key)
+
+
+def _result(recorded: RecordedCommand, source: str) -> Value[CommandResult]:
+    try:
+        stdout, stderr = text_str(recorded.stdout), text_str(recorded.stderr)
+    except ValueError as error:
+        return Unknown("failed", source, f"the recording is damaged: {error}")
+    return Known(
+        CommandResult(
+            argv=tuple(map(unpack_name, recorded.argv)),
+            rc=recorded.rc,
+            stdout=stdout,
+            stderr=stderr,
+            duration_s=recorded.duration_s,
+            timed_out=recorded.timed_out,
+            truncated=recorded.truncated,
+            stuck=recorded.stuck,
+        ),
+        source,
+    )
