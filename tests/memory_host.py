@@ -13,9 +13,6 @@ from amdcheck.host.capture import (
     Manifest,
     Operation,
     Outcome,
-    RecordedCommand,
-    RecordedSelfTest,
-    pack_name,
     to_text,
 )
 from amdcheck.host.protocol import (
@@ -96,8 +93,8 @@ def memory_capture(
     level: Level = "standard",
 ) -> Capture:
     """The capture behind `memory_host`."""
-    packed_links = {pack_name(path): pack_name(target) for path, target in (links or {}).items()}
-    places = _Places(packed_links)
+    at_links = dict(links or {})
+    places = _Places(at_links)
     at_files = {places.real(path): to_text(content) for path, content in files.items()}
     at_outcomes = {places.real(path): outcome for path, outcome in (outcomes or {}).items()}
     devices = _devices(places, stats or {}, opens or {}, {device.node: device for device in udev})
@@ -106,7 +103,7 @@ def memory_capture(
         there = [path for path, outcome in at_outcomes.items() if outcome != "absent"]
         nodes = [device.path for device in devices if device.stat is not None or device.open is not None]
         folders = [places.real(path) for path in empty_dirs]
-        dirs = _listings([*at_files, *packed_links, *nodes, *there], folders)
+        dirs = _listings([*at_files, *at_links, *nodes, *there], folders)
         for path in there:
             dirs.pop(path, None)  # what cannot be read is not listed either
     return Capture(
@@ -122,15 +119,12 @@ def memory_capture(
             system=system,
         ),
         files=at_files,
-        links=packed_links,
+        links=at_links,
         dirs=dirs,
         outcomes=at_outcomes,
-        commands=tuple(map(_command, commands)),
+        commands=tuple(commands),
         devices=tuple(devices),
-        selftests=tuple(
-            RecordedSelfTest(name=t.name, params=t.params, python=t.python, result=_command(t.result))
-            for t in selftests
-        ),
+        selftests=tuple(selftests),
         real_paths=complete,
         unanswered={operation: dict(paths) for operation, paths in (unanswered or {}).items()},
     )
@@ -144,7 +138,7 @@ class _Places:
 
     def real(self, path: str) -> str:
         """The folder's links followed, the last component as it stands."""
-        done, todo, hops = "", pack_name(path).split("/")[::-1], 0
+        done, todo, hops = "", path.split("/")[::-1], 0
         while todo:
             name = todo.pop()
             if name == "..":
@@ -187,16 +181,3 @@ def _devices(
         Device(path=places.real(path), stat=stats.get(path), open=opens.get(path), udev=udev.get(path))
         for path in sorted({*stats, *opens, *udev})
     ]
-
-
-def _command(result: CommandResult) -> RecordedCommand:
-    return RecordedCommand(
-        argv=tuple(map(pack_name, result.argv)),
-        rc=result.rc,
-        stdout=to_text(result.stdout),
-        stderr=to_text(result.stderr),
-        duration_s=result.duration_s,
-        timed_out=result.timed_out,
-        truncated=result.truncated,
-        stuck=result.stuck,
-    )

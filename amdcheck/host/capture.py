@@ -1,21 +1,23 @@
-"""The capture: everything a run read of a machine, as one document (schema amdcheck.capture/1).
-
-Names and texts of a host may hold bytes that are no UTF-8. JSON cannot carry those: a text becomes {base64}, and in a
-name (path, link target, argument) each such byte is written as NUL and four hexadecimal digits, for NUL cannot occur
-in a name. `pack_name` and `unpack_name` convert.
-"""
+"""The capture: everything a run read of a machine, as one document (schema amdcheck.capture/1)."""
 
 from __future__ import annotations
 
 import base64
-import re
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Literal, Union
 
 from msgspec import Meta, Struct
 
-from amdcheck.host.protocol import Identity, OpenOutcome, Stat, SystemAnswers, UdevDevice
+from amdcheck.host.protocol import (
+    CommandResult,
+    Identity,
+    OpenOutcome,
+    SelfTestResult,
+    Stat,
+    SystemAnswers,
+    UdevDevice,
+)
 from amdcheck.model.expectations import Expectations, Level
 from amdcheck.model.value import Reason
 
@@ -50,28 +52,6 @@ class Manifest(Struct, frozen=True, kw_only=True):
     system: SystemAnswers | None
 
 
-class RecordedCommand(Struct, frozen=True, kw_only=True):
-    """A command that was run, and how it ended."""
-
-    argv: tuple[str, ...]
-    rc: int | None
-    stdout: Text
-    stderr: Text
-    duration_s: float
-    timed_out: bool
-    truncated: bool = False
-    stuck: tuple[str, ...] = ()
-
-
-class RecordedSelfTest(Struct, frozen=True, kw_only=True):
-    """A self-test that was run, and how its child ended."""
-
-    name: str
-    params: tuple[str, ...]
-    python: str | None
-    result: RecordedCommand
-
-
 class Device(Struct, frozen=True, kw_only=True):
     """What was asked of one path besides its text: stat, opening it, its udev record. None: not asked or no answer."""
 
@@ -93,9 +73,9 @@ class Capture(Struct, frozen=True, kw_only=True):
     links: dict[str, str]
     dirs: dict[str, tuple[str, ...]]  # complete listings: a name that is not in one is absent
     outcomes: dict[str, Outcome]  # true of every question asked of that path, and of what lies below it
-    commands: tuple[RecordedCommand, ...]
+    commands: tuple[CommandResult, ...]
     devices: tuple[Device, ...]
-    selftests: tuple[RecordedSelfTest, ...]
+    selftests: tuple[SelfTestResult, ...]
     real_paths: bool = False  # every path above is a real one and `links` holds every link: a whole, composed host
     resolved: dict[str, str] = {}  # path -> real path, as it was asked for
     # Answers to one question alone, for example a folder that can be listed but not read as a file. Keys are paths;
@@ -107,9 +87,7 @@ class Capture(Struct, frozen=True, kw_only=True):
 def to_text(content: str | bytes) -> Text:
     """The content as the capture holds it: text when it is valid UTF-8, else base64."""
     if isinstance(content, str):
-        if content.isascii():
-            return content
-        content = content.encode("utf-8", "surrogateescape")
+        return content
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError:
@@ -119,27 +97,6 @@ def to_text(content: str | bytes) -> Text:
 def text_bytes(text: Text) -> bytes:
     """The bytes behind a text. Raises ValueError for base64 that is none."""
     return text.encode("utf-8") if isinstance(text, str) else base64.b64decode(text.base64, validate=True)
-
-
-def text_str(text: Text) -> str:
-    """The text as a host answers it; bytes that are no UTF-8 as surrogate escapes. Raises ValueError as above."""
-    return text if isinstance(text, str) else text_bytes(text).decode("utf-8", "surrogateescape")
-
-
-_UNSAFE = re.compile("[\0\ud800-\udfff]")
-_PACKED = re.compile("\0([0-9a-f]{4})")
-
-
-def pack_name(name: str) -> str:
-    """A path, link target or argument as the capture writes it."""
-    if name.isascii() and "\0" not in name:
-        return name
-    return _UNSAFE.sub(lambda match: f"\0{ord(match[0]):04x}", name)
-
-
-def unpack_name(name: str) -> str:
-    """What `pack_name` was given."""
-    return _PACKED.sub(lambda match: chr(int(match[1], 16)), name) if "\0" in name else name
 
 
 def command_key(argv: Sequence[str]) -> str:

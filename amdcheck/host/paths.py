@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from amdcheck.model.value import Unknown
 
 FILE_LIMIT = 4 << 20  # bytes; no host answers more of one file (the contract's limit for a file of a capture)
@@ -19,16 +21,28 @@ def bad_path(path: str) -> Unknown | None:
         return Unknown("failed", path, "not an absolute path")
     if len(path) > PATH_LIMIT:
         return Unknown("failed", path, "ENAMETOOLONG")
-    if "\0" in path:
-        return Unknown("failed", path, "a path holds no NUL")
-    if not path.isascii():
+    return None if _can_be_passed(path) else Unknown("failed", path, "not a file name")
+
+
+def bad_argv(argv: Sequence[str], source: str) -> Unknown | None:
+    """Why no command can have these words."""
+    if argv and argv[0] and all(map(_can_be_passed, argv)):
+        return None
+    return Unknown("failed", source, "not a command line")
+
+
+def _can_be_passed(word: str) -> bool:
+    """Neither NUL, which ends a string, nor a lone surrogate, which is no character."""
+    if "\0" in word:
+        return False
+    if not word.isascii():
         try:
-            path.encode("utf-8", "surrogateescape")
+            word.encode("utf-8")
         except UnicodeEncodeError:
-            return Unknown("failed", path, "a path holds no such character")
-    return None
+            return False
+    return True
 
 
 def utf8_text(content: bytes) -> str:
-    """Bytes as text; those that are no UTF-8 as surrogate escapes."""
-    return content.decode("utf-8", "surrogateescape")
+    """Bytes as text; those that are no UTF-8 come as backslash escapes, so that the text can always be encoded."""
+    return content.decode("utf-8", "backslashreplace")

@@ -85,8 +85,8 @@ class CommandResult(Struct, frozen=True, kw_only=True):
     stderr: str
     duration_s: float
     timed_out: bool
-    truncated: bool  # output beyond the cap was dropped
-    stuck: tuple[str, ...]  # children that SIGKILL did not end: "pid 123 (wchan)"
+    truncated: bool = False  # output beyond the cap was dropped
+    stuck: tuple[str, ...] = ()  # children that SIGKILL did not end: "pid 123 (wchan)"
 
 
 class SelfTest(Struct, frozen=True, kw_only=True):

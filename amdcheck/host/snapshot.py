@@ -8,14 +8,10 @@ from typing import Literal, TypeVar
 from amdcheck.host.capture import (
     Capture,
     Operation,
-    RecordedCommand,
     Text,
     command_key,
-    pack_name,
     selftest_key,
     text_bytes,
-    text_str,
-    unpack_name,
 )
 from amdcheck.host.paths import FILE_LIMIT, IDENTITY_SOURCE, LINK_HOPS, SYSTEM_SOURCE, UDEV_SOURCE, bad_path, utf8_text
 from amdcheck.host.protocol import (
@@ -75,23 +71,20 @@ class SnapshotHost:
 
     def entries(self, path: str) -> Value[tuple[str, ...]]:
         found = self._find("entries", path, self.capture.dirs)
-        if isinstance(found, Unknown):
-            return found
-        names = found[1]
-        return Known(tuple(map(unpack_name, names)) if any("\0" in name for name in names) else names, path)
+        return found if isinstance(found, Unknown) else Known(found[1], path)
 
     def link(self, path: str) -> Value[str]:
         found = self._find("link", path, self.capture.links)
-        return found if isinstance(found, Unknown) else Known(unpack_name(found[1]), path)
+        return found if isinstance(found, Unknown) else Known(found[1], path)
 
     def resolve(self, path: str) -> Value[str]:
         found = self._find("resolve", path, self.capture.resolved)
         if not isinstance(found, Unknown):
-            return Known(unpack_name(found[1]), path)
+            return Known(found[1], path)
         if found.reason == "not-recorded" and self.capture.real_paths:
-            real = self._real(pack_name(path), follow_last=True)
+            real = self._real(path, follow_last=True)
             if isinstance(real, str) and self._exists(real):
-                return Known(unpack_name(real), path)
+                return Known(real, path)
         return found
 
     def stat(self, path: str) -> Value[Stat]:
@@ -105,7 +98,7 @@ class SnapshotHost:
     def udev(self, nodes: Sequence[str]) -> Value[tuple[UdevDevice, ...]]:
         records = []
         refused = self.capture.unanswered.get("udev", {})
-        for key in map(pack_name, nodes):
+        for key in nodes:
             if key in self._udev:
                 records.append(self._udev[key])
             elif (reason := refused.get(key, "not-recorded")) != "absent":  # absent: the database does not know it
@@ -123,29 +116,25 @@ class SnapshotHost:
 
     def selftest(self, test: SelfTest) -> Value[SelfTestResult]:
         key = selftest_key(test.name, test.params, test.python)
-        recorded = self._selftests.get(pack_name(key))
+        recorded = self._selftests.get(key)
         if recorded is None:
-            return Unknown(self._reason("selftest", pack_name(key)) or "not-recorded", key)
-        result = _result(recorded.result, key)
-        if isinstance(result, Unknown):
-            return result
-        return Known(SelfTestResult(name=test.name, params=test.params, python=test.python, result=result.value), key)
+            return Unknown(self._reason("selftest", key) or "not-recorded", key)
+        return Known(recorded, key)
 
-    # How answers are found. Keys are packed names (see capture.py).
+    # How answers are found.
 
     def _find(self, operation: Operation, path: str, recorded: Mapping[str, T]) -> tuple[str, T] | Unknown:
         """The recorded answer and the path under which it stands; else why there is none."""
-        asked = pack_name(path)
-        answer = recorded.get(asked)
+        answer = recorded.get(path)
         if answer is not None:
-            return asked, answer
-        reason = self._reason(operation, asked)
+            return path, answer
+        reason = self._reason(operation, path)
         if reason is not None:
             return Unknown(reason, path)
         bad = bad_path(path)
         if bad is not None:
             return bad
-        real = self._real(asked, follow_last=operation != "link")
+        real = self._real(path, follow_last=operation != "link")
         if isinstance(real, Unknown):
             return Unknown(real.reason, path, real.detail)
         answer = recorded.get(real)
@@ -154,7 +143,7 @@ class SnapshotHost:
         reason = self._reason(operation, real)
         if reason is not None:
             return Unknown(reason, path)
-        return self._why_none(operation, path, asked, real)
+        return self._why_none(operation, path, real)
 
     def _reason(self, operation: Operation, key: str) -> Reason | None:
         """The recorded reason why this question has no answer."""
@@ -205,16 +194,16 @@ class SnapshotHost:
         parent, _, name = real.rpartition("/")
         return name in self._listing(parent or "/")
 
-    def _why_none(self, operation: Operation, path: str, asked: str, real: str) -> Unknown:
+    def _why_none(self, operation: Operation, path: str, real: str) -> Unknown:
         """Why there is no answer, from what is recorded around the path."""
-        if operation == "read" and (asked in self.capture.dirs or real in self.capture.dirs):
+        if operation == "read" and (path in self.capture.dirs or real in self.capture.dirs):
             return Unknown("failed", path, "EISDIR")
-        if operation == "entries" and (asked in self.capture.files or real in self.capture.files):
+        if operation == "entries" and (path in self.capture.files or real in self.capture.files):
             return Unknown("absent", path, "ENOTDIR")
         if operation == "link" and self.capture.real_paths and self._exists(real):
             return Unknown("absent", path, "no link")
-        reason = self._missing(asked)
-        if reason == "not-recorded" and real != asked:
+        reason = self._missing(path)
+        if reason == "not-recorded" and real != path:
             reason = self._missing(real)
         return Unknown(reason, path)
 
@@ -255,27 +244,7 @@ class SnapshotHost:
 
     def _command(self, command: Command) -> Value[CommandResult]:
         key = command_key(command.argv)
-        recorded = self._commands.get(pack_name(key))
+        recorded = self._commands.get(key)
         if recorded is None:
-            return Unknown(self._reason("run", pack_name(key)) or "not-recorded", key)
-        return _result(recorded, key)
-
-
-def _result(recorded: RecordedCommand, source: str) -> Value[CommandResult]:
-    try:
-        stdout, stderr = text_str(recorded.stdout), text_str(recorded.stderr)
-    except ValueError as error:
-        return Unknown("failed", source, f"the recording is damaged: {error}")
-    return Known(
-        CommandResult(
-            argv=tuple(map(unpack_name, recorded.argv)),
-            rc=recorded.rc,
-            stdout=stdout,
-            stderr=stderr,
-            duration_s=recorded.duration_s,
-            timed_out=recorded.timed_out,
-            truncated=recorded.truncated,
-            stuck=recorded.stuck,
-        ),
-        source,
-    )
+            return Unknown(self._reason("run", key) or "not-recorded", key)
+        return Known(recorded, key)
