@@ -25,8 +25,21 @@ Predicate = Callable[..., "str | None"]
 
 ENTRY_POINTS = "amdcheck.checks"
 GROUPS = (
-    "cpu numa memory limits kernel pci gpu rocm miopen fabric container inference selftest amdcheck"
-).split()  # fmt: skip
+    "amdcheck",
+    "container",
+    "cpu",
+    "fabric",
+    "gpu",
+    "inference",
+    "kernel",
+    "limits",
+    "memory",
+    "miopen",
+    "numa",
+    "pci",
+    "rocm",
+    "selftest",
+)
 _ID = re.compile(r"[a-z0-9-]+(\.[a-z0-9-]+){1,2}")
 
 
@@ -70,9 +83,7 @@ def check(
     Raises TypeError or ValueError at registration for an id, page or parameter that cannot be right.
     """
     if not _ID.fullmatch(id) or id.partition(".")[0] not in GROUPS:
-        raise ValueError(
-            f"{id}: a check id is group.name in lower case, its group one of {', '.join(GROUPS)}"
-        )
+        raise ValueError(f"{id}: a check id is group.name in lower case, its group one of {', '.join(GROUPS)}")
 
     def register(
         function: Callable[P, Iterator[Finding]],
@@ -93,9 +104,7 @@ def check(
             function=function,
             parameters=injected_parameters(id, function),
             applies=applies,
-            applies_parameters=injected_parameters(f"{id} applies", applies)
-            if applies
-            else {},
+            applies_parameters=injected_parameters(f"{id} applies", applies) if applies else {},
             page=page,
             origin=origin,
         )

@@ -2,15 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from datetime import date, datetime, timezone
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
+import msgspec
 from msgspec import Struct
 
+from amdcheck import __version__
 from amdcheck.engine.exits import ExitStyle
-from amdcheck.model.expectations import Level
-from amdcheck.model.report import Report
+from amdcheck.engine.hostinfo import HOST_FACTS, summarize_host
+from amdcheck.engine.lock import Held, only_run
+from amdcheck.engine.policy import Policy, apply_policy, detect_profile, is_required, profile_named, read_policy
+from amdcheck.engine.registry import Check, all_checks, load_errors
+from amdcheck.engine.selection import select
+from amdcheck.engine.supervisor import Outcome, supervise
+from amdcheck.engine.verdict import summarize
+from amdcheck.engine.worker import Plan
+from amdcheck.facts.cpu import Cpu
+from amdcheck.facts.gpus import Gpus
+from amdcheck.facts.platform import Platform
+from amdcheck.facts.presence import GpuSigns
+from amdcheck.facts.registry import all_facts
+from amdcheck.knowledge.tables import TABLES_DATE
+from amdcheck.model.errors import InputError
+from amdcheck.model.expectations import Expectations, Level
+from amdcheck.model.finding import HOST, Finding, Remedy, Step, Subject, undetermined
+from amdcheck.model.report import Lost, PolicySummary, Report, Run, Tool
+
+DEADLINES: Mapping[Level, float | None] = {"quick": 10.0, "standard": 60.0, "deep": None}
+
+F = TypeVar("F", bound=Struct)
 
 
 class RunRequest(Struct, frozen=True, kw_only=True):
@@ -37,7 +64,7 @@ class RunRequest(Struct, frozen=True, kw_only=True):
 
 
 class Progress(Struct, frozen=True, kw_only=True):
-    """One step of a run for the terminal: check `done` of `total` starts."""
+    """One step of a run for the terminal: check `check` starts, `done` of `total` are over."""
 
     done: int
     total: int
@@ -47,16 +74,273 @@ class Progress(Struct, frozen=True, kw_only=True):
 class AlreadyRunning(Exception):
     """Another run holds the lock; `finding` is amdcheck.run/already-running or .../previous-stuck."""
 
+    def __init__(self, finding: Finding) -> None:
+        super().__init__(finding.message)
+        self.finding = finding
+
+
+class NoChecks(Exception):
+    """Not one check is registered: the installation is broken, and nothing may look ready."""
+
 
 class RunResult(Struct, frozen=True, kw_only=True):
+    """The report, and the finished capture file (xz) when it was asked for."""
+
     report: Report
-    capture: bytes | None  # the finished capture file (xz), when it was asked for
+    capture: bytes | None
 
 
 def run(request: RunRequest, *, on_progress: Callable[[Progress], None] | None = None) -> RunResult:
     """Run the selected checks and judge the machine.
 
     Raises InputError for anything wrong with the request (an id or glob that matches no check, a policy or host that
-    cannot be read), AlreadyRunning when another run holds the lock.
+    cannot be read), AlreadyRunning when another run holds the lock, NoChecks when nothing is registered.
     """
-    raise NotImplementedError
+    started, clock = datetime.now(timezone.utc), time.monotonic()
+    checks = all_checks()
+    if not any(check.origin.startswith("amdcheck.checks.") for check in checks.values()):
+        raise NoChecks
+    policy = read_policy(request.policy, frozenset(checks)) if request.policy is not None else Policy()
+    profile_name = request.profile or policy.profile
+    if profile_name != "auto":
+        profile_named(profile_name)
+    selected, not_selected = select(checks, request.select, request.skip, request.level)
+    plan = Plan(
+        host=request.host,
+        expectations=_expectations(request, policy),
+        record=request.capture,
+        checks=selected,
+        extra_facts=HOST_FACTS,
+    )
+    outcome = _carry_out(plan, request, on_progress)
+    assert outcome.opened is not None
+    facts = _Facts(outcome)
+    findings, owners = _judged(outcome, selected, policy)
+    if profile_name == "auto":
+        profile_name = _detected(facts)
+    profile = profile_named(profile_name)
+    required = [
+        True if owner is None else is_required(f, owner, policy, profile, require_all=request.require_all)
+        for f, owner in zip(findings, owners, strict=True)
+    ]
+    lost = tuple(_lost(findings, owners))
+    expect = outcome.opened.expectations
+    amd_cpu, gpus, signs = facts.get(Cpu), facts.get(Gpus), facts.get(GpuSigns)
+    is_amd_cpu = amd_cpu is not None and amd_cpu.vendor.or_none() == "AuthenticAMD"
+    has_gpus = gpus is not None and bool(gpus.devices)
+    expected = signs is None or bool(signs.signs)
+    listed = gpus is not None and gpus.listing.or_none() is not None
+    report = Report(
+        schema="amdcheck.report/1",
+        tool=Tool(name="amdcheck", version=__version__, tables_date=TABLES_DATE),
+        run=Run(
+            id=os.urandom(16).hex(),
+            started=started,
+            duration_s=round(time.monotonic() - clock, 3),
+            level=request.level,
+            source=outcome.opened.source,
+            privileged=outcome.opened.privileged,
+            lost=lost,
+            not_selected=not_selected,
+            deadline_hit=outcome.deadline_hit,
+        ),
+        host=summarize_host(facts),
+        policy=PolicySummary(
+            profile=profile_name,
+            file=None if request.policy is None else str(request.policy),
+            expect={k: str(v) for k, v in (("gpus", expect.gpus), ("gfx", expect.gfx), ("rocm", expect.rocm)) if v},
+            date=date.today(),
+        ),
+        summary=summarize(
+            findings,
+            required,
+            amd_present=is_amd_cpu or has_gpus,
+            cpu_host=is_amd_cpu and not has_gpus and not expected and listed,
+            lost=lost,
+            style=request.exit_style,
+            fail_on_warn=request.fail_on == "warn",
+        ),
+        findings=findings,
+    )
+    return RunResult(report=report, capture=_capture(outcome, request) if request.capture else None)
+
+
+def read_facts(request: RunRequest) -> dict[str, object]:
+    """Every fact of the host as builtins ready for JSON, by name; one whose code broke is {"broken": why}."""
+    all_checks()  # plugins may bring facts
+    plan = Plan(
+        host=request.host,
+        expectations=_expectations(request, Policy()),
+        record=False,
+        checks=(),
+        extra_facts=tuple(all_facts().values()),
+    )
+    outcome = _carry_out(plan, request, None)
+    facts: dict[str, object] = {}
+    for name, kind in sorted(all_facts().items()):
+        if name in outcome.facts:
+            facts[name] = msgspec.to_builtins(msgspec.msgpack.decode(outcome.facts[name], type=kind), str_keys=True)
+        else:
+            facts[name] = {"broken": outcome.broken.get(name, "not read before the deadline")}
+    return facts
+
+
+def _carry_out(plan: Plan, request: RunRequest, on_progress: Callable[[Progress], None] | None) -> Outcome:
+    """Run the workers, alone on a live machine."""
+    deadline = DEADLINES[request.level] if request.deadline_s is None else request.deadline_s
+    total = len(plan.checks)
+
+    def on_check(done: int, check: str) -> None:
+        if on_progress is not None:
+            on_progress(Progress(done=done, total=total, check=check))
+
+    if plan.host is not None:
+        return supervise(plan, deadline_s=deadline, on_check=on_check)
+    try:
+        with only_run(deadline):
+            return supervise(plan, deadline_s=deadline, on_check=on_check)
+    except Held as held:
+        raise AlreadyRunning(_held_finding(held)) from None
+
+
+def _held_finding(held: Held) -> Finding:
+    pid = "" if held.holder is None else f" (pid {held.holder.pid})"
+    if held.overdue:
+        message = f"An earlier run{pid} is past its own deadline and still holds {held.path}: it is stuck"
+        text, outcome = "Find out what it blocks on; a process in state D needs a reboot", "previous-stuck"
+    else:
+        message = f"Another run{pid} holds {held.path}"
+        text, outcome = "Wait until it is done, then run again", "already-running"
+    argv = ("ps", "-o", "pid,stat,wchan:32,cmd", "-p", str(held.holder.pid)) if held.holder is not None else None
+    remedy = Remedy(
+        action="monitor",
+        owner="node" if held.overdue else "user",
+        steps=(Step(text=text, argv=argv, root=False, reboot=False),),
+        reference=None,
+    )
+    return undetermined("amdcheck.run", HOST, message, outcome=outcome, remedy=remedy)
+
+
+def _expectations(request: RunRequest, policy: Policy) -> Expectations:
+    return Expectations(
+        level=request.level,
+        gpus=request.expect_gpus if request.expect_gpus is not None else policy.expect.gpus,
+        gfx=policy.expect.gfx,
+        rocm=policy.expect.rocm,
+        rocm_root=request.rocm,
+        python=request.python if request.host is not None else request.python or _python_to_judge(),
+        service=request.service,
+        pid=request.pid,
+        allow_busy=request.allow_busy,
+    )
+
+
+def _python_to_judge() -> str | None:
+    """The interpreter whose packages are judged: $VIRTUAL_ENV, $CONDA_PREFIX, python3 on PATH; never amdcheck's own."""
+    ours = os.path.realpath(sys.prefix)
+    for prefix in (os.environ.get("VIRTUAL_ENV"), os.environ.get("CONDA_PREFIX")):
+        if prefix and os.path.realpath(prefix) != ours and os.access(f"{prefix}/bin/python3", os.X_OK):
+            return f"{prefix}/bin/python3"
+    for folder in os.environ.get("PATH", "").split(":"):
+        if folder.startswith("/") and os.path.realpath(os.path.dirname(folder)) != ours:
+            found = shutil.which("python3", path=folder)
+            if found:
+                return found
+    return None
+
+
+def _judged(
+    outcome: Outcome, selected: Iterable[Check], policy: Policy
+) -> tuple[tuple[Finding, ...], list[Check | None]]:
+    """All findings with the policy applied, each beside its check (None for what the engine itself says)."""
+    today = date.today()
+    findings: list[Finding] = []
+    owners: list[Check | None] = []
+    for check in sorted(selected, key=lambda c: c.id):
+        for finding in outcome.findings.get(check.id, ()):
+            findings.append(apply_policy(finding, policy, today))
+            owners.append(check)
+    for name, why in load_errors.items():
+        findings.append(_plugin_finding(name, why))
+        owners.append(None)
+    return tuple(findings), owners
+
+
+def _plugin_finding(name: str, why: str) -> Finding:
+    step = Step(text="Repair or uninstall the package that brings this plugin", argv=None, root=False, reboot=False)
+    return msgspec.structs.replace(
+        undetermined(
+            "amdcheck.plugin",
+            Subject(kind="plugin", id=name),
+            f"The checks of plugin {name} could not be loaded: {why}",
+            outcome="failed",
+            remedy=Remedy(action="investigate", owner="setup", steps=(step,), reference=None),
+        ),
+        title="Plugins",
+    )
+
+
+class _Facts:
+    """Facts that the workers sent, decoded on demand."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        self._outcome = outcome
+
+    def get(self, kind: type[F]) -> F | None:
+        """The fact, or None when it was not read."""
+        data = self._outcome.facts.get(kind.__name__)
+        return None if data is None else msgspec.msgpack.decode(data, type=kind)
+
+
+def _detected(facts: _Facts) -> str:
+    platform, gpus, signs = facts.get(Platform), facts.get(Gpus), facts.get(GpuSigns)
+    return detect_profile(
+        container=platform is not None and platform.container is not None,
+        gpus=(gpus is not None and bool(gpus.devices)) or (signs is not None and bool(signs.signs)),
+    )
+
+
+def _lost(findings: Iterable[Finding], owners: Iterable[Check | None]) -> Iterable[Lost]:
+    """What more privilege would have shown, one entry a check and source."""
+    seen: set[tuple[str, str]] = set()
+    for finding, owner in zip(findings, owners, strict=True):
+        if finding.status != "unknown" or finding.outcome != "denied" or owner is None:
+            continue
+        for entry in finding.evidence:
+            if entry.value is None and (owner.id, entry.source) not in seen:
+                seen.add((owner.id, entry.source))
+                yield Lost(check=owner.id, needs="root" if owner.needs == "user" else owner.needs, source=entry.source)
+
+
+def _capture(outcome: Outcome, request: RunRequest) -> bytes:
+    from amdcheck.host.capture import Manifest
+    from amdcheck.host.capture_file import encode
+    from amdcheck.host.recording import Recorded, merge
+
+    assert outcome.opened is not None
+    decoder = msgspec.msgpack.Decoder(Recorded)
+    recorded = [decoder.decode(data) for data in outcome.recorded]
+    manifest = Manifest(
+        created=datetime.now(timezone.utc),
+        amdcheck=__version__,
+        source=outcome.opened.source,
+        redacted=False,
+        level=request.level,
+        expectations=outcome.opened.expectations,
+        identity=None,
+        system=None,
+    )
+    return encode(merge(recorded, manifest))
+
+
+__all__ = [
+    "DEADLINES",
+    "AlreadyRunning",
+    "InputError",
+    "NoChecks",
+    "Progress",
+    "RunRequest",
+    "RunResult",
+    "read_facts",
+    "run",
+]

@@ -69,6 +69,12 @@ def descendants(roots: Iterable[int], known: Iterable[int] = ()) -> set[int]:
         found |= more
 
 
+def escaped_children() -> set[int]:
+    """Our children in sessions of their own: among them are those that forked twice below us and were orphaned."""
+    me, session = os.getpid(), os.getsid(0)
+    return {pid for pid, entry in _table().items() if entry.parent == me and entry.session != session}
+
+
 def kill_tree(root: int, *, wait_s: float = 1.0, also: Iterable[int] = ()) -> tuple[Stuck, ...]:
     """Kill `root`, its session and all below it, and reap what are our children; wait at most `wait_s` seconds.
 

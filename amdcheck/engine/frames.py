@@ -1,0 +1,103 @@
+"""What a worker sends to its supervisor: length-prefixed msgpack frames on a pipe."""
+
+from __future__ import annotations
+
+import os
+import struct
+from typing import Literal, Union
+
+import msgspec
+from msgspec import Struct
+
+from amdcheck.model.expectations import Expectations
+from amdcheck.model.finding import Finding
+
+FRAME_LIMIT = 64 << 20
+_LENGTH = struct.Struct("<I")
+
+
+class Opened(Struct, frozen=True, tag=True):
+    """The host is open; `expectations` are those that its facts are read with."""
+
+    source: Literal["live", "capture", "tree"]
+    expectations: Expectations
+    privileged: bool
+
+
+class Refused(Struct, frozen=True, tag=True):
+    """The host cannot be opened: the sentence for the user."""
+
+    sentence: str
+
+
+class FactRead(Struct, frozen=True, tag=True):
+    """A fact, msgpack-encoded, with everything that was recorded while reading it."""
+
+    name: str
+    data: bytes
+    recorded: bytes | None
+
+
+class FactFailed(Struct, frozen=True, tag=True):
+    """The code of a fact raised."""
+
+    name: str
+    why: str
+
+
+class CheckStarted(Struct, frozen=True, tag=True):
+    id: str
+
+
+class CheckDone(Struct, frozen=True, tag=True):
+    id: str
+    findings: tuple[Finding, ...]
+
+
+class Finished(Struct, frozen=True, tag=True):
+    """Everything was done; what was recorded outside facts."""
+
+    recorded: bytes | None
+
+
+Frame = Union[Opened, Refused, FactRead, FactFailed, CheckStarted, CheckDone, Finished]
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Frame)
+
+
+def send(fd: int, frame: Frame) -> None:
+    """Write a whole frame; blocks while the pipe is full."""
+    body = _encoder.encode(frame)
+    rest = memoryview(_LENGTH.pack(len(body)) + body)
+    while rest:
+        rest = rest[os.write(fd, rest) :]
+
+
+class FrameError(Exception):
+    """The worker sent something that is no frame."""
+
+
+class FrameBuffer:
+    """Puts frames together from what the pipe gives."""
+
+    def __init__(self) -> None:
+        self._bytes = bytearray()
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """The frames that are complete now. Raises FrameError for garbage or an oversized frame."""
+        self._bytes += data
+        frames: list[Frame] = []
+        while len(self._bytes) >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(self._bytes)
+            if length > FRAME_LIMIT:
+                raise FrameError(f"a frame of {length} bytes")
+            end = _LENGTH.size + length
+            if len(self._bytes) < end:
+                break
+            try:
+                frames.append(_decoder.decode(bytes(self._bytes[_LENGTH.size : end])))
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                raise FrameError(str(error)) from error
+            del self._bytes[:end]
+        return frames

@@ -1,0 +1,173 @@
+"""The policy: what is expected of the machine, which checks count how much, and what is waived until when."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import sys
+from datetime import date
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import fields, replace
+
+from amdcheck.engine.registry import Check
+from amdcheck.knowledge.profiles import Profile, profiles
+from amdcheck.model.errors import InputError
+from amdcheck.model.finding import Finding, Waived
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+_LIMIT = 1 << 20  # bytes of a policy file
+
+
+class Expect(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the machine should have."""
+
+    gpus: int | None = None
+    gfx: str | None = None
+    rocm: str | None = None
+
+
+class CheckPolicy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How much one check counts: a fail is `at_most` a warn, its unknowns are `required` or not."""
+
+    at_most: Literal["warn"] | None = None
+    required: bool | None = None
+
+
+class Waiver(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A finding (id and subject, globs allowed) that stands until a day, and why."""
+
+    id: str
+    subject: str = "*"
+    reason: str
+    until: date
+
+
+class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    profile: str = "auto"
+    expect: Expect = msgspec.field(default_factory=Expect)
+    checks: dict[str, CheckPolicy] = {}
+    waive: tuple[Waiver, ...] = ()
+
+
+def read_policy(path: Path, known_checks: frozenset[str]) -> Policy:
+    """The policy in a TOML file. Raises InputError with one sentence for anything wrong with it."""
+    where = f"policy {path}"
+    try:
+        with open(path, "rb") as file:
+            text = file.read(_LIMIT + 1)
+    except OSError as error:
+        raise InputError(f"{where}: cannot be read: {error.strerror}") from None
+    if len(text) > _LIMIT:
+        raise InputError(f"{where}: larger than {_LIMIT >> 20} MiB; that is no policy")
+    try:
+        raw = tomllib.loads(text.decode())
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InputError(f"{where}: not TOML: {error}") from None
+    _refuse_unknown_keys(raw, Policy, where, "")
+    try:
+        policy = msgspec.convert(raw, Policy)
+    except msgspec.ValidationError as error:
+        raise InputError(f"{where}: {error}") from None
+    for id in policy.checks:
+        if not any(fnmatchcase(check, id) for check in known_checks):
+            raise InputError(f"{where}: checks.{id!r} names no check{_nearest(id, known_checks)}")
+    for waiver in policy.waive:
+        if not any(fnmatchcase(check, waiver.id.partition("/")[0]) for check in known_checks):
+            raise InputError(f"{where}: waive.id {waiver.id!r} names no check{_nearest(waiver.id, known_checks)}")
+    if policy.expect.gpus is not None and policy.expect.gpus < 0:
+        raise InputError(f"{where}: expect.gpus must not be negative")
+    if policy.expect.gfx is not None and not re.fullmatch(r"gfx[0-9a-f]{3,5}", policy.expect.gfx):
+        raise InputError(f"{where}: expect.gfx {policy.expect.gfx!r} is no target; write it as gfx942")
+    if policy.expect.rocm is not None:
+        from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+        try:
+            SpecifierSet(policy.expect.rocm)
+        except InvalidSpecifier:
+            raise InputError(
+                f"{where}: expect.rocm {policy.expect.rocm!r} is no version range; write >=6.4,<11"
+            ) from None
+    return policy
+
+
+def _refuse_unknown_keys(raw: object, kind: type[Struct], where: str, prefix: str) -> None:
+    """Name an unknown key and the nearest right one; msgspec's own message knows only the first."""
+    if not isinstance(raw, dict):
+        return
+    right = [f.encode_name for f in fields(kind)]
+    for key, value in raw.items():
+        if key not in right:
+            raise InputError(f"{where}: unknown key {prefix}{key}{_nearest(key, right)}")
+        name = f"{prefix}{key}."
+        if key == "expect" and kind is Policy:
+            _refuse_unknown_keys(value, Expect, where, name)
+        elif key == "checks" and isinstance(value, dict):
+            for id, entry in value.items():
+                _refuse_unknown_keys(entry, CheckPolicy, where, f"{name}{id!r}.")
+        elif key == "waive" and isinstance(value, list):
+            for entry in value:
+                _refuse_unknown_keys(entry, Waiver, where, name)
+
+
+def _nearest(word: str, right: list[str] | frozenset[str]) -> str:
+    close = difflib.get_close_matches(word, sorted(right), 1, 0.5)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def profile_named(name: str) -> Profile:
+    """A profile of the table. Raises InputError for an unknown name."""
+    try:
+        return profiles()[name]
+    except KeyError:
+        names = ["auto", *profiles()]
+        raise InputError(
+            f"--profile {name}: no such profile{_nearest(name, names)} (there are {', '.join(names)})"
+        ) from None
+
+
+def detect_profile(*, container: bool, gpus: bool) -> str:
+    """The name behind `auto`."""
+    return f"{'container' if container else 'node'}-{'gpu' if gpus else 'cpu'}"
+
+
+def apply_policy(finding: Finding, policy: Policy, today: date) -> Finding:
+    """Cap the status and mark a waiver. A waiver past its date says so in the message and does not count."""
+    for id, rule in policy.checks.items():
+        if rule.at_most == "warn" and finding.status == "fail" and fnmatchcase(finding.check, id):
+            finding = replace(
+                finding, status="warn", message=f"{finding.message} (a fail; the policy says at most warn)"
+            )
+    if finding.status not in ("warn", "fail", "unknown"):
+        return finding
+    for waiver in policy.waive:
+        full = waiver.id if "/" in waiver.id else f"{waiver.id}/*"
+        if not (fnmatchcase(finding.id, full) and fnmatchcase(finding.subject.id, waiver.subject)):
+            continue
+        if waiver.until >= today:
+            return replace(finding, waived=Waived(reason=waiver.reason, until=waiver.until))
+        finding = replace(finding, message=f"{finding.message} (its waiver ended on {waiver.until}: {waiver.reason})")
+    return finding
+
+
+def is_required(finding: Finding, check: Check, policy: Policy, profile: Profile, *, require_all: bool) -> bool:
+    """Does an unknown of this finding make the machine undetermined?
+
+    The policy's word comes first. What this user may not read is advisory unless everything is required.
+    """
+    for id, rule in policy.checks.items():
+        if rule.required is not None and fnmatchcase(finding.check, id):
+            return rule.required
+    if require_all or profile.require_all:
+        return True
+    if finding.outcome == "denied" or any(fnmatchcase(finding.check, glob) for glob in profile.advisory):
+        return False
+    return check.required

@@ -1,0 +1,273 @@
+"""The supervisor: runs workers one after another until everything is judged, and never waits for one that blocks.
+
+A read of a sick device can sleep uninterruptibly; nothing ends it. The supervisor then gives up that worker, says
+what it blocked on, and starts another that answers `timeout` for that path alone.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from posixpath import dirname
+
+from msgspec.structs import replace as with_fields
+
+from amdcheck.engine.frames import (
+    CheckDone,
+    CheckStarted,
+    FactFailed,
+    FactRead,
+    Finished,
+    Frame,
+    FrameBuffer,
+    FrameError,
+    Opened,
+    Refused,
+)
+from amdcheck.engine.page import Doing, Page
+from amdcheck.engine.registry import Check
+from amdcheck.engine.worker import Plan, broken_fact, crashed, run_worker
+from amdcheck.host.processes import Stuck, become_subreaper, escaped_children, kill_tree
+from amdcheck.model.errors import InputError
+from amdcheck.model.finding import HOST, Finding, Remedy, Step, Subject, shown, undetermined
+
+HANGS_PER_FOLDER = 3  # more under one device folder, and the whole folder answers `timeout`
+HANGS_PER_RUN = 64
+WAIT_FOR_THE_DEAD_S = 1.0
+_POLL_S = 0.25
+
+
+@dataclass
+class Outcome:
+    """What a run of workers gave. Facts are msgpack-encoded by name; findings by check id, in order of execution."""
+
+    opened: Opened | None = None
+    findings: dict[str, list[Finding]] = field(default_factory=dict)
+    facts: dict[str, bytes] = field(default_factory=dict)
+    broken: dict[str, str] = field(default_factory=dict)
+    recorded: list[bytes] = field(default_factory=list)
+    deadline_hit: bool = False
+    stuck: list[Stuck] = field(default_factory=list)
+
+
+def supervise(plan: Plan, *, deadline_s: float | None, on_check: Callable[[int, str], None] | None = None) -> Outcome:
+    """Carry out the plan; ends within `deadline_s` seconds plus the second it takes to give up a blocked worker.
+
+    `on_check` is told how many checks are done and which one starts. Raises InputError when the host cannot be
+    opened. Whatever ends it (a signal too), no worker is left but one in uninterruptible sleep.
+    """
+    become_subreaper()
+    return _Supervisor(plan, deadline_s, on_check).run()
+
+
+class _Supervisor:
+    def __init__(self, plan: Plan, deadline_s: float | None, on_check: Callable[[int, str], None] | None) -> None:
+        self._plan = plan
+        self._ends = None if deadline_s is None else time.monotonic() + deadline_s
+        self._deadline_s = deadline_s
+        self._on_check = on_check
+        self._page = Page()
+        self._outcome = Outcome()
+        self._todo: dict[str, Check] = {check.id: check for check in plan.checks}
+        self._current: Check | None = None
+        self._hangs: dict[str, int] = {}
+        self._finished = False
+
+    def run(self) -> Outcome:
+        while not self._finished:
+            self._one_worker()
+        return self._outcome
+
+    # One worker, from fork to its end
+
+    def _one_worker(self) -> None:
+        self._page.clear()
+        self._current = None
+        plan = replace(
+            self._plan,
+            checks=tuple(self._todo.values()),
+            facts=dict(self._outcome.facts),
+            broken=dict(self._outcome.broken),
+        )
+        before = escaped_children()
+        ours, theirs = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            run_worker(plan, theirs, self._page)
+        os.close(theirs)
+        try:
+            why = self._listen(ours)
+        finally:
+            os.close(ours)
+            stuck = kill_tree(pid, wait_s=WAIT_FOR_THE_DEAD_S, also=escaped_children() - before)
+            self._outcome.stuck += stuck
+        if not self._finished:
+            self._account_for(why, stuck)
+
+    def _listen(self, pipe: int) -> Doing | str:
+        """Take frames until the worker is done, dies, or blocks; returns why: what it blocks on, or in words."""
+        frames = FrameBuffer()
+        while True:
+            doing = self._page.read()
+            now = time.monotonic()
+            if self._ends is not None and now >= self._ends:
+                self._outcome.deadline_hit = True
+                self._finished = True
+                self._out_of_time()
+                return "deadline"
+            if doing is not None and now >= doing.deadline:
+                return doing
+            wait = _POLL_S if doing is None else min(_POLL_S, doing.deadline - now + 0.001)
+            if self._ends is not None:
+                wait = min(wait, self._ends - now)
+            if not select.select([pipe], [], [], max(wait, 0.001))[0]:
+                continue
+            data = os.read(pipe, 1 << 18)
+            if not data:
+                return "it died"
+            try:
+                for frame in frames.feed(data):
+                    self._take(frame)
+            except FrameError as error:
+                return f"it sent garbage ({error})"
+            if self._finished:
+                return "done"
+
+    def _take(self, frame: Frame) -> None:
+        outcome = self._outcome
+        if isinstance(frame, CheckStarted):
+            self._current = self._todo.get(frame.id)
+            if self._on_check is not None:
+                self._on_check(len(self._plan.checks) - len(self._todo), frame.id)
+        elif isinstance(frame, CheckDone):
+            outcome.findings.setdefault(frame.id, []).extend(frame.findings)
+            self._todo.pop(frame.id, None)
+            self._current = None
+        elif isinstance(frame, FactRead):
+            outcome.facts[frame.name] = frame.data
+            if frame.recorded is not None:
+                outcome.recorded.append(frame.recorded)
+        elif isinstance(frame, FactFailed):
+            outcome.broken[frame.name] = frame.why
+        elif isinstance(frame, Opened):
+            outcome.opened = frame
+        elif isinstance(frame, Refused):
+            raise InputError(frame.sentence)
+        elif isinstance(frame, Finished):
+            if frame.recorded is not None:
+                outcome.recorded.append(frame.recorded)
+            self._finished = True
+
+    # When a worker ended before its work did
+
+    def _account_for(self, why: Doing | str, stuck: tuple[Stuck, ...]) -> None:
+        """Take one thing out of the work, so that the next worker gets further."""
+        if isinstance(why, str):
+            self._died(self._page.read(), why)
+            return
+        kind, _, name = why.what.partition(" ")
+        if kind == "open":
+            raise InputError(f"--host {name}: opening it blocks; it may lie on a dead mount. Copy it to a local disk")
+        if kind == "check":
+            self._close(self._todo[name], self._slow_check(self._todo[name]))
+        elif kind == "fact":
+            self._break(name, "timeout: our code for it did not end")
+        else:
+            self._hung(why.what, stuck)
+
+    def _died(self, doing: Doing | None, why: str) -> None:
+        name = "" if doing is None else doing.what
+        if name.startswith("fact "):
+            self._break(name[5:], f"the worker ended: {why}")
+        elif self._current is not None:
+            self._close(
+                self._current, crashed(self._current, f"the worker ended: {why} while doing {name or 'its work'}")
+            )
+        elif self._outcome.opened is None:
+            raise RuntimeError(f"the worker ended before the host was open: {why}")
+        else:  # between two checks: nothing names a culprit, so do not try for ever
+            self._finished = True
+            for check in self._todo.values():
+                self._outcome.findings.setdefault(check.id, []).append(crashed(check, f"the worker ended: {why}"))
+
+    def _break(self, fact: str, why: str) -> None:
+        self._outcome.broken[fact] = why
+        if self._current is not None:
+            self._close(self._current, broken_fact(self._current, fact, why))
+
+    def _close(self, check: Check, finding: Finding) -> None:
+        self._outcome.findings.setdefault(check.id, []).append(finding)
+        self._todo.pop(check.id, None)
+
+    def _hung(self, what: str, stuck: tuple[Stuck, ...]) -> None:
+        check = self._current
+        if check is not None:
+            self._outcome.findings.setdefault(check.id, []).append(_hang(check, what, stuck))
+        folder = dirname(what) if what.startswith("/") else what
+        self._hangs[folder] = self._hangs.get(folder, 0) + 1
+        folders = self._plan.hung_folders
+        if self._hangs[folder] > HANGS_PER_FOLDER:
+            folders |= {folder}
+        self._plan = replace(self._plan, hung_paths=self._plan.hung_paths | {what}, hung_folders=folders)
+        if sum(self._hangs.values()) > HANGS_PER_RUN:
+            self._finished = True
+            self._leave_undone(f"more than {HANGS_PER_RUN} reads blocked")
+
+    def _slow_check(self, check: Check) -> Finding:
+        step = Step(text=f"Report this to the authors of {check.origin}", argv=None, root=False, reboot=False)
+        remedy = Remedy(action="investigate", owner="setup", steps=(step,), reference=None)
+        finding = undetermined(
+            check.id, HOST, "The check did not end within its time", outcome="timeout", remedy=remedy
+        )
+        return _with_title(finding, check)
+
+    def _out_of_time(self) -> None:
+        self._leave_undone(f"the run's deadline of {self._deadline_s:g} s passed first")
+
+    def _leave_undone(self, why: str) -> None:
+        for check in self._todo.values():
+            step = Step(
+                text="Run this check alone, without a deadline that cuts it",
+                argv=("amdcheck", "run", check.id, "--deadline", "600"),
+                root=False,
+                reboot=False,
+            )
+            remedy = Remedy(action="investigate", owner="setup", steps=(step,), reference=None)
+            finding = undetermined(check.id, HOST, f"Not run: {why}", outcome="timeout", remedy=remedy)
+            self._outcome.findings.setdefault(check.id, []).append(_with_title(finding, check))
+
+
+def _with_title(finding: Finding, check: Check) -> Finding:
+    return with_fields(finding, title=check.title)
+
+
+def _hang(check: Check, what: str, stuck: tuple[Stuck, ...]) -> Finding:
+    """The finding that names what blocked, and the processes that could not be ended because of it."""
+    is_path = what.startswith("/")
+    source = what if is_path else f"command: {what}"
+    seen = [
+        shown(f"/proc/{p.pid}/wchan", f"pid {p.pid} state {p.state} sleeps in {p.wchan}", volatile=True) for p in stuck
+    ]
+    if not seen:
+        seen = [shown(source, "blocked past its deadline; the process could be ended")]
+    steps = (
+        Step(
+            text="See what the kernel says of the device", argv=("dmesg", "--level=err,warn"), root=True, reboot=False
+        ),
+        Step(text="Take the node out of service and reboot it", argv=("systemctl", "reboot"), root=True, reboot=True),
+    )
+    finding = undetermined(
+        check.id,
+        Subject(kind="path", id=what) if is_path else HOST,
+        f"{source} blocks: reading it did not end" if is_path else f"{source} blocks: it did not end",
+        *seen,
+        outcome="hang",
+        remedy=Remedy(
+            action="reboot", owner="node", steps=steps, reference="Linux Documentation/filesystems/proc.rst: wchan"
+        ),
+        expected="an answer within its deadline",
+    )
+    return _with_title(finding, check)

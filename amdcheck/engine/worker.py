@@ -1,0 +1,258 @@
+"""The worker: a forked process that reads the host, runs the checks and streams what it finds.
+
+It may block for ever in the kernel. So it holds nothing of the caller but its own pipe: standard streams go to
+/dev/null, and every other descriptor (the run lock, earlier workers' pipes) is closed before the first read.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any, NoReturn
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from amdcheck.engine.frames import (
+    CheckDone,
+    CheckStarted,
+    FactFailed,
+    FactRead,
+    Finished,
+    Frame,
+    Opened,
+    Refused,
+    send,
+)
+from amdcheck.engine.injection import FactBroke, FactStore
+from amdcheck.engine.page import Page
+from amdcheck.engine.registry import Check
+from amdcheck.facts.registry import all_facts
+from amdcheck.host.guard import GuardedHost
+from amdcheck.host.processes import become_subreaper, die_with_parent
+from amdcheck.host.protocol import Host
+from amdcheck.host.recording import RecordingHost
+from amdcheck.model.errors import InputError
+from amdcheck.model.expectations import Expectations
+from amdcheck.model.finding import HOST, Finding, Remedy, Step, Subject, skipped, undetermined
+
+CHECK_SECONDS = 2.0
+FACT_SECONDS = 10.0  # its own work; waiting for the host does not count
+OPEN_SECONDS = 15.0
+_FINDINGS_LIMIT = 10_000  # of one check; a plugin that yields for ever must end
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a worker has to do; a later worker of the same run starts from what earlier ones learned."""
+
+    host: Path | None
+    expectations: Expectations
+    record: bool
+    checks: tuple[Check, ...]
+    extra_facts: tuple[type[Struct], ...]
+    facts: Mapping[str, bytes] = field(default_factory=dict)
+    broken: Mapping[str, str] = field(default_factory=dict)
+    hung_paths: frozenset[str] = frozenset()
+    hung_folders: frozenset[str] = frozenset()
+
+
+def run_worker(plan: Plan, pipe: int, page: Page) -> NoReturn:
+    """Entry of the forked process. Ends by os._exit, so that nothing of the parent's is flushed or unlocked twice."""
+    code = 1
+    try:
+        _let_go_of_the_caller(pipe)
+        _Worker(plan, pipe, page).work()
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def _let_go_of_the_caller(pipe: int) -> None:
+    os.setsid()
+    die_with_parent()
+    become_subreaper()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE, signal.SIGALRM):
+        signal.signal(number, signal.SIG_DFL)
+    null = os.open(os.devnull, os.O_RDWR)
+    for standard in (0, 1, 2):
+        os.dup2(null, standard)
+    os.closerange(3, pipe)
+    os.closerange(pipe + 1, os.sysconf("SC_OPEN_MAX"))
+
+
+class _Worker:
+    def __init__(self, plan: Plan, pipe: int, page: Page) -> None:
+        self._plan = plan
+        self._pipe = pipe
+        self._page = page
+        self._recorder: RecordingHost | None = None
+
+    def work(self) -> None:
+        """Open the host, run the checks, read the facts that the report itself shows."""
+        try:
+            host, expectations = self._open()
+        except InputError as error:
+            self._send(Refused(str(error)))
+            return
+        facts = FactStore(host, expectations, around=self._read_fact)
+        kinds = all_facts()
+        for name, data in self._plan.facts.items():
+            facts.put(msgspec.msgpack.decode(data, type=kinds[name]))
+        for name, why in self._plan.broken.items():
+            facts.put_broken(kinds[name], why)
+        for check in self._plan.checks:
+            self._send(CheckStarted(check.id))
+            self._send(CheckDone(check.id, self._run_check(check, facts)))
+        for kind in self._plan.extra_facts:
+            try:
+                facts.get(kind)
+            except FactBroke as error:
+                self._send(FactFailed(error.name, error.why))
+        self._send(Finished(self._take()))
+
+    def _send(self, frame: Frame) -> None:
+        send(self._pipe, frame)
+
+    def _open(self) -> tuple[Host, Expectations]:
+        """The host to read, behind the guard; and the expectations, completed by what a recording was made with."""
+        plan = self._plan
+        expectations = plan.expectations
+        inner: Host
+        if plan.host is None:
+            from amdcheck.host.live import LiveHost
+
+            inner = LiveHost(level=expectations.level)
+        else:
+            from amdcheck.host.open import open_host
+            from amdcheck.host.snapshot import SnapshotHost
+
+            self._page.begin(f"open {plan.host}", OPEN_SECONDS)
+            inner = open_host(plan.host)
+            self._page.end()
+            if isinstance(inner, SnapshotHost) and inner.capture.manifest.expectations is not None:
+                expectations = _completed(expectations, inner.capture.manifest.expectations)
+        guarded = GuardedHost(inner, self._page, plan.hung_paths, plan.hung_folders)
+        identity = guarded.identity().or_none()
+        self._send(Opened(inner.source, expectations, identity is not None and identity.uid == 0))
+        if plan.record:
+            self._recorder = RecordingHost(guarded)
+        return self._recorder or guarded, expectations
+
+    def _take(self) -> bytes | None:
+        return None if self._recorder is None else msgspec.msgpack.encode(self._recorder.take())
+
+    def _read_fact(self, kind: type[Struct], read: Callable[[], Struct]) -> Struct:
+        self._page.begin(f"fact {kind.__name__}", FACT_SECONDS)
+        try:
+            value = read()
+        finally:
+            self._page.end()
+        self._send(FactRead(kind.__name__, msgspec.msgpack.encode(value), self._take()))
+        return value
+
+    def _run_check(self, check: Check, facts: FactStore) -> tuple[Finding, ...]:
+        try:
+            if check.applies is not None:
+                reason = check.applies(**facts.supply(check.applies_parameters))
+                if reason is not None:
+                    return (_titled(skipped(check.id, HOST, reason), check, None),)
+            arguments = facts.supply(check.parameters)
+        except FactBroke as error:
+            return (broken_fact(check, error.name, error.why),)
+        except Exception as error:
+            return (crashed(check, f"{type(error).__name__}: {error}"),)
+        self._page.begin(f"check {check.id}", CHECK_SECONDS)
+        began = time.perf_counter()
+        try:
+            found = tuple(islice(check.function(**arguments), _FINDINGS_LIMIT))
+        except Exception as error:
+            return (crashed(check, f"{type(error).__name__}: {error}"),)
+        finally:
+            self._page.end()
+        return _accepted(check, found, (time.perf_counter() - began) * 1000)
+
+
+def _completed(asked: Expectations, recorded: Expectations) -> Expectations:
+    """A replay asks what the recording run asked, but for what is given now; the level is always this run's."""
+    missing = {name: getattr(recorded, name) for name in asked.__struct_fields__ if getattr(asked, name) is None}
+    return replace(asked, **missing)
+
+
+def _accepted(check: Check, found: Iterable[Finding], duration_ms: float) -> tuple[Finding, ...]:
+    """The findings of a check, validated: of its own id, one for each id and subject, well formed."""
+    accepted: dict[tuple[str, Subject], Finding] = {}
+    for finding in found:
+        problem = _problem(check, finding)
+        if problem is None and (finding.id, finding.subject) in accepted:
+            problem = f"two findings {finding.id} on {finding.subject.kind} {finding.subject.id}"
+        if problem is not None:
+            accepted.setdefault((f"{check.id}/crashed", _origin(check)), crashed(check, problem))
+            continue
+        accepted[finding.id, finding.subject] = _titled(finding, check, duration_ms)
+    if not accepted:
+        return (_no_finding(check),)
+    return tuple(accepted.values())
+
+
+def _problem(check: Check, finding: Any) -> str | None:
+    """What is wrong with something that a check yielded; constructors do not validate types, so plugins are."""
+    if not isinstance(finding, Finding):
+        return f"it yielded a {type(finding).__name__}, not a Finding"
+    if finding.check != check.id:
+        return f"it yielded {finding.id}, which is another check's"
+    if not is_builtin(check):
+        try:
+            msgspec.convert(msgspec.to_builtins(finding), Finding)
+        except (msgspec.ValidationError, TypeError, ValueError) as error:
+            return f"it yielded a malformed finding: {error}"
+    return None
+
+
+def _titled(finding: Finding, check: Check, duration_ms: float | None) -> Finding:
+    title = finding.title or check.title
+    return replace(finding, title=title, duration_ms=None if duration_ms is None else round(duration_ms, 3))
+
+
+def is_builtin(check: Check) -> bool:
+    """Is the check one of ours, not a plugin's."""
+    return check.origin.startswith("amdcheck.checks.")
+
+
+def _origin(check: Check) -> Subject:
+    return HOST if is_builtin(check) else Subject(kind="plugin", id=check.origin)
+
+
+def bug_remedy(check: Check) -> Remedy:
+    """What to do about a check that is itself broken."""
+    step = Step(text=f"Report this to the authors of {check.origin}", argv=None, root=False, reboot=False)
+    return Remedy(action="investigate", owner="setup", steps=(step,), reference=None)
+
+
+def crashed(check: Check, why: str) -> Finding:
+    """The check's own code went wrong."""
+    finding = undetermined(
+        check.id, _origin(check), f"The check broke: {why}", outcome="crashed", remedy=bug_remedy(check)
+    )
+    return _titled(finding, check, None)
+
+
+def broken_fact(check: Check, fact: str, why: str) -> Finding:
+    """Something the check needs could not be read because our code for it raised."""
+    message = f"{fact}, which the check needs, could not be read: {why}"
+    outcome = "timeout" if why.startswith("timeout") else "crashed"
+    return _titled(
+        undetermined(check.id, _origin(check), message, outcome=outcome, remedy=bug_remedy(check)), check, None
+    )
+
+
+def _no_finding(check: Check) -> Finding:
+    message = "The check ended without saying anything"
+    finding = undetermined(check.id, _origin(check), message, outcome="no-finding", remedy=bug_remedy(check))
+    return _titled(finding, check, None)
