@@ -23,11 +23,7 @@ def fact(cls: F) -> F:
     Raises TypeError for a class that cannot be a fact: not frozen, no `read`, a parameter that is no fact.
     A fact can only ask for facts that exist when it is defined, so cycles cannot be written.
     """
-    if not (
-        isinstance(cls, type)
-        and issubclass(cls, Struct)
-        and cls.__struct_config__.frozen
-    ):
+    if not (isinstance(cls, type) and issubclass(cls, Struct) and cls.__struct_config__.frozen):
         raise TypeError(f"{cls.__name__}: a fact is a frozen msgspec Struct")
     read = cls.__dict__.get("read")
     if not isinstance(read, classmethod):
@@ -48,28 +44,25 @@ def fact(cls: F) -> F:
 
 def is_injectable(kind: Any) -> bool:
     """May a parameter be annotated with this: a registered fact, or Expectations."""
-    return kind is Expectations or (
-        isinstance(kind, type) and _FACTS.get(kind.__name__) is kind
-    )
+    return kind is Expectations or (isinstance(kind, type) and _FACTS.get(kind.__name__) is kind)
 
 
 def injected_parameters(
-    owner: str, function: Any, *, drop: tuple[str, ...] = ()
+    owner: str, function: Any, *, drop: tuple[str, ...] = (), defined: Mapping[str, Any] | None = None
 ) -> dict[str, type[Struct]]:
     """The parameters of a check, predicate or `read` with their fact types, from its annotations.
 
+    `defined` are names that its module does not hold yet, such as the class that is being decorated.
     Raises TypeError for a parameter that is neither a fact nor Expectations.
     """
-    hints = get_type_hints(function)
+    hints = get_type_hints(function, localns=dict(defined or {}))
     wanted: dict[str, type[Struct]] = {}
     for name in signature(function).parameters:
         if name in drop:
             continue
         kind = hints.get(name)
         if not is_injectable(kind):
-            raise TypeError(
-                f"{owner}: parameter {name} is neither a fact nor Expectations"
-            )
+            raise TypeError(f"{owner}: parameter {name} is neither a fact nor Expectations")
         wanted[name] = kind  # type: ignore[assignment]
     return wanted
 
@@ -78,10 +71,10 @@ def injected_parameters(
 def needs(cls: type[Struct]) -> Mapping[str, type[Struct]]:
     """What a fact's `read` asks for besides the host."""
     read = cls.__dict__["read"].__func__
-    hints = get_type_hints(read)
-    if hints.get("host") is not Host:
+    itself = {cls.__name__: cls}
+    if get_type_hints(read, localns=itself).get("host") is not Host:
         raise TypeError(f"{cls.__name__}.read: the first parameter is host: Host")
-    return injected_parameters(f"{cls.__name__}.read", read, drop=("cls", "host"))
+    return injected_parameters(f"{cls.__name__}.read", read, drop=("cls", "host"), defined=itself)
 
 
 def all_facts() -> Mapping[str, type[Struct]]:
