@@ -1,15 +1,34 @@
-"""The AMD GPUs of the machine: the bus listing, the driver's attributes and the KFD nodes put together by address."""
+"""The AMD GPUs of the machine: the bus listing, the driver's attributes and the KFD nodes put together by address.
+
+A *device* is what has a PCI address of its own: that is what ROCm, Slurm, Kubernetes and --expect-gpus count. On MI250
+and MI250X it is a GCD (a module of two shows as two devices); on MI300 and later it is the whole package, however it
+is partitioned. Partitions are never devices.
+
+Which PCI devices are judged: vendor 1002 and a row of the product table, or any display or accelerator class bound to
+amdgpu. Integrated GPUs, those before gfx9, and virtual functions that this host hands to guests are not.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Iterator
+
 from msgspec import Struct
 
-from amdcheck.facts.kfd import Kfd
-from amdcheck.facts.pci import PciTree
+from amdcheck.facts.kfd import TOPOLOGY, Kfd, KfdNode
+from amdcheck.facts.pci import DEVICES, PciDevice, PciTree
 from amdcheck.facts.registry import fact
 from amdcheck.host.protocol import Host
+from amdcheck.knowledge.gpus import is_vf_id, marketing_name, product_of, reason_not_judged
 from amdcheck.model.finding import Subject
-from amdcheck.model.value import Value
+from amdcheck.model.value import Known, Unknown, Value
+
+SLOTS = "/sys/bus/pci/slots"
+TABLE = "amdcheck product table"
+
+_RENDER = re.compile(r"renderD(\d{1,4})", re.ASCII)
+_FIRMWARE = re.compile(r"([a-z0-9_]{1,32})_fw_version")
+_HEX = re.compile(r"0x[0-9a-f]{1,16}")
 
 
 class Partition(Struct, frozen=True, kw_only=True):
@@ -44,14 +63,24 @@ class Gpu(Struct, frozen=True, kw_only=True):
     memory_partition: Value[str]
     hive_id: Value[str]
     firmware: dict[str, str]
-    render_nodes: tuple[
-        str, ...
-    ]  # /dev/dri/renderD128 ... from the device's drm folder
+    render_nodes: tuple[str, ...]  # /dev/dri/renderD128 ... from the device's drm folder and its KFD nodes
     partitions: tuple[Partition, ...]
+    hidden: bool  # the device cgroup of this container hides its KFD node
 
     @property
     def subject(self) -> Subject:
         return Subject(kind="gpu", id=self.bdf)
+
+    @property
+    def label(self) -> str:
+        """The product's name, or what is known instead."""
+        return self.product_name or f"GPU {self.device_id.or_none() or 'of unknown id'}"
+
+    @property
+    def compute_units(self) -> int | None:
+        """CUs of the whole device, all partitions together."""
+        counts = [partition.compute_units for partition in self.partitions]
+        return sum(c for c in counts if c is not None) if counts and None not in counts else None
 
 
 class NotJudged(Struct, frozen=True, kw_only=True):
@@ -59,22 +88,277 @@ class NotJudged(Struct, frozen=True, kw_only=True):
 
     bdf: str
     device_id: str
+    driver: str | None
     reason: str
 
 
 @fact
 class Gpus(Struct, frozen=True, kw_only=True):
-    """`devices` counts physical devices, never partitions."""
+    """`devices` counts physical devices, never partitions.
+
+    Where the bus listing was read, it alone says what is there: a KFD node whose device is not on it is in `off_bus`.
+    Without a listing the KFD nodes are the devices.
+    """
 
     listing: Value[tuple[str, ...]]
     devices: tuple[Gpu, ...]
     not_judged: tuple[NotJudged, ...]
+    off_bus: tuple[str, ...]
 
     @classmethod
     def read(cls, host: Host, pci: PciTree, kfd: Kfd) -> Gpus:
-        raise NotImplementedError
+        on_bus: dict[str, PciDevice] = {}
+        not_judged = []
+        for device in pci.gpus():
+            reason = _why_not(device)
+            if reason is None:
+                on_bus[device.bdf] = device
+            else:
+                not_judged.append(
+                    NotJudged(
+                        bdf=device.bdf,
+                        device_id=device.device.or_none() or "unknown",
+                        driver=device.driver.or_none(),
+                        reason=reason,
+                    )
+                )
+        nodes: dict[str, list[KfdNode]] = {}
+        for node in kfd.gpu_nodes:
+            nodes.setdefault(_address_of(node, [*on_bus, *(n.bdf for n in not_judged)]), []).append(node)
+        for passed_over in not_judged:
+            nodes.pop(passed_over.bdf, None)
+        strangers = [bdf for bdf in nodes if bdf not in on_bus]
+        only_kfd = strangers if isinstance(pci.listing, Unknown) else []
+        slots = _slots(host) if on_bus else {}
+        devices = [
+            *(_on_bus(host, device, nodes.get(bdf, []), kfd, slots) for bdf, device in on_bus.items()),
+            *(_from_kfd(bdf, nodes[bdf], pci) for bdf in only_kfd),
+        ]
+        return cls(
+            listing=pci.listing,
+            devices=tuple(sorted(devices, key=lambda gpu: gpu.bdf)),
+            not_judged=tuple(not_judged),
+            off_bus=tuple(sorted(set(strangers) - set(only_kfd))),
+        )
 
 
 def has_amd_gpu(gpus: Gpus) -> str | None:
     """Predicate: None when there is an AMD GPU to judge, else the reason to skip."""
-    raise NotImplementedError
+    if gpus.devices:
+        return None
+    if isinstance(gpus.listing, Unknown):
+        return "no AMD GPU found; the PCI listing could not be read, see gpu.present"
+    if gpus.not_judged:
+        return "no AMD GPU to judge: " + "; ".join(
+            f"{n.bdf} ({n.device_id}) is {n.reason}" for n in gpus.not_judged[:3]
+        )
+    return "no AMD GPU on the PCI bus"
+
+
+def _why_not(device: PciDevice) -> str | None:
+    """Why this device of AMD's is not judged; None when it is."""
+    if device.is_virtual_function:
+        return "a virtual function of this host: judged in the guest that gets it"
+    bound = device.driver.or_none() == "amdgpu"
+    if isinstance(device.device, Unknown):
+        return None if bound else "a device whose id could not be read"
+    if product_of(device.device.value) is not None:
+        return None
+    return reason_not_judged(device.device.value) or (
+        None if bound else "neither in the table of compute GPUs nor bound to amdgpu"
+    )
+
+
+def _address_of(node: KfdNode, listed: Iterable[str]) -> str:
+    """The BDF of a KFD node's device, as the bus lists it where it does.
+
+    The function is the node's own where such a device is listed, else 0: partitions count in the function's bits.
+    Kernels without `domain` say bus and device alone.
+    """
+    domain, bus, device, function = node.location or (0, 0, 0, 0)
+    exact = f"{domain:04x}:{bus:02x}:{device:02x}.{function}"
+    if exact in listed:
+        return exact
+    first = f"{domain:04x}:{bus:02x}:{device:02x}.0"
+    if first not in listed and "domain" not in (node.properties.or_none() or {}):
+        elsewhere = [bdf for bdf in listed if bdf.endswith(f":{bus:02x}:{device:02x}.0")]
+        if len(elsewhere) == 1:
+            return elsewhere[0]
+    return first
+
+
+def _on_bus(host: Host, device: PciDevice, nodes: list[KfdNode], kfd: Kfd, slots: dict[str, str]) -> Gpu:
+    partitions = tuple(_partitions(nodes))
+    device_id = device.device.or_none()
+    product = _product(device_id, device.revision.or_none(), partitions)
+    asleep = device.runtime_status.or_none() == "suspended"
+    return Gpu(
+        bdf=device.bdf,
+        on_bus=True,
+        device_id=device.device,
+        class_code=device.class_code,
+        driver=device.driver,
+        product=product[0] if product else None,
+        product_name=product[1] if product else None,
+        is_virtual_function=device_id is not None and is_vf_id(device_id),
+        gfx=_gfx(partitions, product, device.path),
+        numa_node=device.numa_node,
+        vram_bytes=_attribute(host, device, "mem_info_vram_total").parse(_number),
+        vbios=_attribute(host, device, "vbios_version"),
+        unique_id=_unique_id(_attribute(host, device, "unique_id"), nodes),
+        serial=_attribute(host, device, "serial_number"),
+        slot=_slot(device, slots),
+        compute_partition=_attribute(host, device, "current_compute_partition", asleep=asleep),
+        memory_partition=_attribute(host, device, "current_memory_partition", asleep=asleep),
+        hive_id=_hive(_attribute(host, device, "xgmi_hive_info/xgmi_hive_id"), nodes),
+        firmware=_firmware(host, device),
+        render_nodes=_render_nodes(host, device, partitions),
+        partitions=partitions,
+        hidden=kfd.hidden > 0 and not partitions,
+    )
+
+
+def _from_kfd(bdf: str, nodes: list[KfdNode], pci: PciTree) -> Gpu:
+    """A device known from its KFD nodes alone, where no bus listing could be read."""
+    partitions = tuple(_partitions(nodes))
+    source = f"{TOPOLOGY}/nodes/{nodes[0].id}/properties"
+    properties = nodes[0].properties.or_none() or {}
+    number = properties.get("device_id")
+    device_id = f"0x{number:04x}" if number else None
+    product = _product(device_id, None, partitions)
+    unread = pci.listing if isinstance(pci.listing, Unknown) else Unknown("absent", f"{DEVICES}/{bdf}")
+    memory = [partition.memory_bytes for partition in partitions]
+    whole = sum(value.value for value in memory if isinstance(value, Known))
+    return Gpu(
+        bdf=bdf,
+        on_bus=False,
+        device_id=Known(device_id, source) if device_id else Unknown("absent", source, "no device_id"),
+        class_code=unread,
+        driver=unread,
+        product=product[0] if product else None,
+        product_name=product[1] if product else None,
+        is_virtual_function=device_id is not None and is_vf_id(device_id),
+        gfx=_gfx(partitions, product, source),
+        numa_node=unread,
+        vram_bytes=Known(whole, source) if whole else next(iter(memory), unread),
+        vbios=unread,
+        unique_id=_unique_id(unread, nodes),
+        serial=unread,
+        slot=unread,
+        compute_partition=unread,
+        memory_partition=unread,
+        hive_id=_hive(unread, nodes),
+        firmware={},
+        render_nodes=tuple(f"/dev/dri/renderD{p.render_minor}" for p in partitions if p.render_minor is not None),
+        partitions=partitions,
+        hidden=False,
+    )
+
+
+def _partitions(nodes: list[KfdNode]) -> Iterator[Partition]:
+    for node in nodes:
+        minor = (node.properties.or_none() or {}).get("drm_render_minor")
+        yield Partition(
+            kfd_node=node.id,
+            render_minor=minor if minor and minor > 0 else None,
+            gfx=node.gfx,
+            compute_units=node.compute_units,
+            memory_bytes=node.memory_bytes,
+        )
+
+
+def _product(
+    device_id: str | None, revision: str | None, partitions: tuple[Partition, ...]
+) -> tuple[str, str, str] | None:
+    """Key, name and gfx target of the table's row."""
+    if device_id is None:
+        return None
+    counts = [partition.compute_units for partition in partitions]
+    cus = sum(c for c in counts if c) if counts and None not in counts else None
+    found = product_of(device_id, revision, cus)
+    if found is None:
+        return None
+    key, row = found
+    return key, marketing_name(row, device_id=device_id, revision=revision), row.gfx
+
+
+def _gfx(partitions: tuple[Partition, ...], product: tuple[str, str, str] | None, source: str) -> Value[str]:
+    """What the driver says; on kernels that do not say, and for devices without a KFD node, what the product is."""
+    for partition in partitions:
+        if partition.gfx is not None:
+            return Known(partition.gfx, f"{TOPOLOGY}/nodes/{partition.kfd_node}/properties")
+    if product is not None:
+        return Known(product[2], TABLE)
+    return Unknown("absent", source, "the driver names no target and the product is not in the table")
+
+
+def _attribute(host: Host, device: PciDevice, name: str, *, asleep: bool = False) -> Value[str]:
+    """A text attribute of the driver. An empty file says that the device has no such thing."""
+    path = f"{device.path}/{name}"
+    if asleep:
+        return Unknown("failed", path, "not read: it would wake the GPU")
+    value = host.read(path, limit=4096).parse(lambda text: text.strip("\0 \t\r\n"))
+    return value if value.or_none() != "" else Unknown("absent", path, "the file is empty")
+
+
+def _number(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or len(text) > 20:
+        raise ValueError(f"not a number: {text[:40]!r}")
+    return int(text)
+
+
+def _unique_id(attribute: Value[str], nodes: list[KfdNode]) -> Value[str]:
+    """16 hex digits. KFD has the same number in decimal; all partitions of a device share it."""
+    if isinstance(attribute, Known):
+        return attribute
+    for node in nodes:
+        number = (node.properties.or_none() or {}).get("unique_id")
+        if number:
+            return Known(f"{number:016x}", f"{TOPOLOGY}/nodes/{node.id}/properties")
+    return attribute
+
+
+def _hive(attribute: Value[str], nodes: list[KfdNode]) -> Value[str]:
+    for node in nodes:
+        number = (node.properties.or_none() or {}).get("hive_id")
+        if number:
+            return Known(str(number), f"{TOPOLOGY}/nodes/{node.id}/properties")
+    return attribute
+
+
+def _firmware(host: Host, device: PciDevice) -> dict[str, str]:
+    """Firmware versions by engine; those that read 0 are not loaded."""
+    folder = f"{device.path}/fw_version"
+    versions = {}
+    for name in host.entries(folder).or_none() or ():
+        match = _FIRMWARE.fullmatch(name)
+        value = host.read(f"{folder}/{name}", limit=64).or_none() if match else None
+        if match and value and _HEX.fullmatch(value.strip()) and int(value, 16):
+            versions[match[1]] = value.strip()
+    return versions
+
+
+def _render_nodes(host: Host, device: PciDevice, partitions: tuple[Partition, ...]) -> tuple[str, ...]:
+    names = host.entries(f"{device.path}/drm").or_none() or ()
+    minors = {int(match[1]) for name in names if (match := _RENDER.fullmatch(name))}
+    minors |= {partition.render_minor for partition in partitions if partition.render_minor is not None}
+    return tuple(f"/dev/dri/renderD{minor}" for minor in sorted(minors))
+
+
+def _slots(host: Host) -> dict[str, str]:
+    """Slot names by the address (without function) of what is plugged in."""
+    slots = {}
+    for name in (host.entries(SLOTS).or_none() or ())[:1024]:
+        address = host.read(f"{SLOTS}/{name}/address", limit=64).or_none()
+        if address:
+            slots[address.strip()] = name
+    return slots
+
+
+def _slot(device: PciDevice, slots: dict[str, str]) -> Value[str]:
+    """The slot of the device, or of the nearest bridge above it: cards bring their own bridges."""
+    for bdf in (device.bdf, *device.parents):
+        name = slots.get(bdf.rpartition(".")[0])
+        if name is not None:
+            return Known(name, f"{SLOTS}/{name}/address")
+    return Unknown("absent", SLOTS, "no slot has this address")
