@@ -67,7 +67,7 @@ class Cpu(Struct, frozen=True, kw_only=True):
         cpus = online.value if isinstance(online, Known) else ()
         packages = _packages(host, cpus, info)
         cores = _cores(host, cpus, info)
-        caches, gaps = _caches(host, cpus)
+        caches, gaps = _caches(host, cpus, cores.or_none() or ())
         return cls(
             architecture=info.architecture,
             vendor=info.vendor,
@@ -224,9 +224,11 @@ def _packages(host: Host, cpus: tuple[int, ...], info: CpuInfo) -> Value[dict[in
     return Known(package_of, f"{FOLDER}/cpu*/topology/physical_package_id") if cpus else Unknown("absent", FOLDER)
 
 
-def _caches(host: Host, cpus: tuple[int, ...]) -> tuple[tuple[Cache, ...], tuple[Unknown, ...]]:
-    """Every cache once, and what could not be read. A CPU is skipped when all of its caches were seen before."""
-    reader = _CacheReader(host, cpus)
+def _caches(
+    host: Host, cpus: tuple[int, ...], cores: tuple[tuple[int, ...], ...]
+) -> tuple[tuple[Cache, ...], tuple[Unknown, ...]]:
+    """Every cache once, and what could not be read. Of a core's CPUs that share all its caches, one is read."""
+    reader = _CacheReader(host, cpus, cores)
     for cpu in cpus:
         reader.read(cpu)
     by_place = sorted(reader.caches, key=lambda cache: (cache.level, cache.type, cache.cpus))
@@ -234,13 +236,14 @@ def _caches(host: Host, cpus: tuple[int, ...]) -> tuple[tuple[Cache, ...], tuple
 
 
 class _CacheReader:
-    def __init__(self, host: Host, cpus: tuple[int, ...]) -> None:
+    def __init__(self, host: Host, cpus: tuple[int, ...], cores: tuple[tuple[int, ...], ...]) -> None:
         self.caches: list[Cache] = []
         self.gaps: list[Unknown] = []
         self._host = host
         self._online = frozenset(cpus)
         self._sets = _CpuSets(host, lists=("shared_cpu_list",), masks=("shared_cpu_map",))
         self._sharers: dict[tuple[str, int], frozenset[int]] = {}  # index folder, CPU -> who shares it
+        self._siblings = {cpu: core for core in cores for cpu in core}
         self._done: set[int] = set()
 
     def read(self, cpu: int) -> None:
@@ -253,7 +256,7 @@ class _CacheReader:
             return
         shared = [self._index(folder, name, cpu) for name in names.value if _INDEX.fullmatch(name)]
         if shared:
-            self._done |= frozenset.intersection(*shared)
+            self._done |= frozenset.intersection(*shared).intersection(self._siblings.get(cpu, ()))
 
     def _index(self, folder: str, name: str, cpu: int) -> frozenset[int]:
         """Read one index folder, unless a CPU that shares it was read; who shares it."""

@@ -58,7 +58,7 @@ class Series(Row, frozen=True, kw_only=True, forbid_unknown_fields=True):
     int8_vnni_ops_cycle: int | None = None
     bf16_flop_cycle: int | None = None
     nps_note: str | None = None
-    unsure: dict[str, Confidence] = field(default_factory=dict)
+    less_sure: dict[str, Confidence] = field(default_factory=dict)
 
 
 class _Table(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
