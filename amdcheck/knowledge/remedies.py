@@ -16,9 +16,7 @@ from amdcheck.model.finding import Action, Owner, Remedy, Step
 HOLES: Mapping[str, re.Pattern[str]] = {
     "bdf": re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]"),
     "int": re.compile(r"\d{1,10}"),
-    "syspath": re.compile(
-        r"/(sys|proc|dev|opt|usr|etc|home|root|var|tmp)(/[A-Za-z0-9._:+@-]+)*"
-    ),
+    "syspath": re.compile(r"/(sys|proc|dev|opt|usr|etc|home|root|var|tmp)(/[A-Za-z0-9._:+@-]+)*"),
     "package": re.compile(r"[a-z0-9][a-z0-9.+-]{0,80}"),
     "user": re.compile(r"[a-z_][a-z0-9_-]{0,31}\$?"),
     "version": re.compile(r"\d+(\.\d+){0,3}"),
@@ -63,10 +61,7 @@ def remedy(finding_id: str, **values: str | int) -> Remedy:
     return Remedy(
         action=template.action,
         owner=template.owner,
-        steps=tuple(
-            _fill(step, {k: str(v) for k, v in values.items()})
-            for step in template.steps
-        ),
+        steps=tuple(_fill(step, {k: str(v) for k, v in values.items()}) for step in template.steps),
         reference=template.reference,
     )
 

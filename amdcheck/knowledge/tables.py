@@ -32,9 +32,7 @@ class Row(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 def read_toml(name: str) -> dict[str, Any]:
     """The raw table `name`.toml of this package."""
-    return tomllib.loads(
-        files(__package__).joinpath(f"{name}.toml").read_text(encoding="utf-8")
-    )
+    return tomllib.loads(files(__package__).joinpath(f"{name}.toml").read_text(encoding="utf-8"))
 
 
 def load(name: str, kind: type[T]) -> T:

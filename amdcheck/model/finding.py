@@ -153,9 +153,7 @@ class Finding(_Printable, frozen=True, kw_only=True):
         if self.status == "pass" and not any(e.value for e in self.evidence):
             raise ValueError(f"{self.id}: a pass needs evidence that was read")
         if (self.status in NEEDS_REMEDY) != (self.remedy is not None):
-            raise ValueError(
-                f"{self.id}: status {self.status} {'needs' if self.remedy is None else 'has no'} remedy"
-            )
+            raise ValueError(f"{self.id}: status {self.status} {'needs' if self.remedy is None else 'has no'} remedy")
 
     @property
     def outcome(self) -> str:
@@ -166,9 +164,7 @@ class Finding(_Printable, frozen=True, kw_only=True):
 HOST = Subject(kind="host", id="host")
 
 
-def evidence(
-    read: Known[Any] | Unknown, *, note: str | None = None, volatile: bool = False
-) -> Evidence:
+def evidence(read: Known[Any] | Unknown, *, note: str | None = None, volatile: bool = False) -> Evidence:
     """Evidence from a value that was (or could not be) read; the reason for an unknown becomes the note."""
     if isinstance(read, Unknown):
         why = read.reason if read.detail is None else f"{read.reason}: {read.detail}"
@@ -178,14 +174,10 @@ def evidence(
             volatile=volatile,
             note=why if note is None else f"{note} ({why})",
         )
-    return Evidence(
-        source=read.source, value=str(read.value).strip(), volatile=volatile, note=note
-    )
+    return Evidence(source=read.source, value=str(read.value).strip(), volatile=volatile, note=note)
 
 
-def shown(
-    source: str, value: str, *, note: str | None = None, volatile: bool = False
-) -> Evidence:
+def shown(source: str, value: str, *, note: str | None = None, volatile: bool = False) -> Evidence:
     """Evidence whose value was put together from what was read at `source`."""
     return Evidence(source=source, value=value, volatile=volatile, note=note)
 
@@ -229,9 +221,7 @@ def passed(
 ) -> Finding:
     """A pass; `id` is the check's id (outcome `ok`) or a full finding id. Evidence with a value is required."""
     id = id if "/" in id else f"{id}/ok"
-    return _finding(
-        "pass", id, subject, message, evidence, expected, actual, None, metrics
-    )
+    return _finding("pass", id, subject, message, evidence, expected, actual, None, metrics)
 
 
 def warned(
@@ -245,9 +235,7 @@ def warned(
     metrics: tuple[Metric, ...] = (),
 ) -> Finding:
     """A warning: the machine serves, but worse than it could."""
-    return _finding(
-        "warn", id, subject, message, evidence, expected, actual, remedy, metrics
-    )
+    return _finding("warn", id, subject, message, evidence, expected, actual, remedy, metrics)
 
 
 def failed(
@@ -261,14 +249,10 @@ def failed(
     metrics: tuple[Metric, ...] = (),
 ) -> Finding:
     """A fail: the machine is not ready."""
-    return _finding(
-        "fail", id, subject, message, evidence, expected, actual, remedy, metrics
-    )
+    return _finding("fail", id, subject, message, evidence, expected, actual, remedy, metrics)
 
 
-def manual(
-    id: str, subject: Subject, message: str, *evidence: Evidence, remedy: Remedy
-) -> Finding:
+def manual(id: str, subject: Subject, message: str, *evidence: Evidence, remedy: Remedy) -> Finding:
     """Something that cannot be read in band; the remedy says what to look at."""
     return _finding("manual", id, subject, message, evidence, None, None, remedy, ())
 
@@ -281,9 +265,7 @@ def skipped(
     outcome: str = "not-applicable",
 ) -> Finding:
     """The check does not apply to this subject."""
-    return _finding(
-        "skip", f"{check}/{outcome}", subject, reason, evidence, None, None, None, ()
-    )
+    return _finding("skip", f"{check}/{outcome}", subject, reason, evidence, None, None, None, ())
 
 
 def undetermined(
@@ -305,9 +287,7 @@ def undetermined(
         evidence = (*evidence, _unread(because))
         remedy = remedy or _remedy_for(check, because)
     if outcome is None or remedy is None:
-        raise ValueError(
-            f"{check}: an unknown needs `because`, or an outcome and a remedy"
-        )
+        raise ValueError(f"{check}: an unknown needs `because`, or an outcome and a remedy")
     return _finding(
         "unknown",
         f"{check}/{outcome}",
@@ -335,9 +315,7 @@ def _remedy_for(check: str, because: Unknown) -> Remedy:
             root=True,
             reboot=False,
         )
-        return Remedy(
-            action="investigate", owner="setup", steps=(step,), reference=None
-        )
+        return Remedy(action="investigate", owner="setup", steps=(step,), reference=None)
     text = {
         "absent": f"Find out why {where} does not exist on this kernel or installation",
         "failed": f"Read {where} by hand and look at the kernel log for the error behind it",

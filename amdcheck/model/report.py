@@ -30,7 +30,7 @@ class Lost(Struct, frozen=True, kw_only=True):
 
 class Run(Struct, frozen=True, kw_only=True):
     id: str
-    started: datetime
+    started: Annotated[datetime, Meta(tz=True)]  # RFC 3339, written in UTC
     duration_s: float
     level: Level
     source: Literal["live", "capture", "tree"]

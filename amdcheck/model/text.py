@@ -6,9 +6,7 @@ import re
 
 LIMIT = 2000
 # C0, DEL, C1, line and paragraph separators, bidi marks and overrides, zero-width and BOM, surrogates.
-_UNSAFE = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
-)
+_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
 
 
 def _escape(match: re.Match[str]) -> str:
