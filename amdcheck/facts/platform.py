@@ -31,6 +31,7 @@ class Platform(Struct, frozen=True, kw_only=True):
     os: Value[str]  # PRETTY_NAME of os-release
     os_id: Value[str]  # ID of os-release: ubuntu, debian, rhel, sles
     hostname: Value[str]
+    node_name: str | None  # the scheduler's name of this node: SLURMD_NODENAME or NODE_NAME
     machine_id: Value[str]
     boot_id: Value[str]
     uptime_s: Value[float]
@@ -65,6 +66,7 @@ class Platform(Struct, frozen=True, kw_only=True):
                 lambda: host.read("/etc/hostname").parse(_line),
                 lambda: host.read(_HWLOC_INFO).parse(_named("HostName")),
             ),
+            node_name=identity.node_name if (identity := host.identity().or_none()) is not None else None,
             machine_id=host.read("/etc/machine-id").parse(_line),
             boot_id=host.read(f"{_KERNEL}/random/boot_id").parse(_line),
             uptime_s=host.read("/proc/uptime").parse(_first_number),
