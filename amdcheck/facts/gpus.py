@@ -297,11 +297,16 @@ def _attribute(host: Host, device: PciDevice, name: str, *, asleep: bool = False
     path = f"{device.path}/{name}"
     if asleep:
         return Unknown("failed", path, "not read: it would wake the GPU")
-    value = host.read(path, limit=4096).parse(lambda text: text.strip("\0 \t\r\n"))
+    value = host.read(path, limit=4096).parse(_stripped)
     return value if value.or_none() != "" else Unknown("absent", path, "the file is empty")
 
 
+def _stripped(text: str) -> str:
+    return text.strip("\0 \t\r\n")
+
+
 def _number(text: str) -> int:
+    text = _stripped(text)
     if not text.isascii() or not text.isdigit() or len(text) > 20:
         raise ValueError(f"not a number: {text[:40]!r}")
     return int(text)
@@ -332,9 +337,12 @@ def _firmware(host: Host, device: PciDevice) -> dict[str, str]:
     versions = {}
     for name in host.entries(folder).or_none() or ():
         match = _FIRMWARE.fullmatch(name)
-        value = host.read(f"{folder}/{name}", limit=64).or_none() if match else None
-        if match and value and _HEX.fullmatch(value.strip()) and int(value, 16):
-            versions[match[1]] = value.strip()
+        if match is None:
+            continue
+        value = host.read(f"{folder}/{name}", limit=64)
+        number = value.value.strip() if isinstance(value, Known) else ""
+        if _HEX.fullmatch(number) and int(number, 16):
+            versions[match[1]] = number
     return versions
 
 

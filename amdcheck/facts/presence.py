@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from msgspec import Struct
 
 from amdcheck.facts.driver import Driver
+from amdcheck.facts.gpus import Gpus
 from amdcheck.facts.kernel_log import KernelLog
 from amdcheck.facts.registry import fact
 from amdcheck.facts.rocm import RocmInstalls
 from amdcheck.host.protocol import Host
 from amdcheck.model.expectations import Expectations
-from amdcheck.model.finding import Evidence
+from amdcheck.model.finding import Evidence, evidence, shown
+from amdcheck.model.value import Known, Unknown
+
+EXPECTED_BY = "--expect-gpus or policy"
 
 
 @fact
 class GpuSigns(Struct, frozen=True, kw_only=True):
     """Each sign as evidence: amdgpu loaded or DKMS-installed, a ROCm root, /dev/kfd, --expect-gpus or the policy,
-    this boot's kernel log naming a GPU that is gone. Empty: nothing says that GPUs are expected."""
+    this boot's kernel log naming a GPU that is gone. Empty: nothing says that GPUs are expected.
+
+    `gone` are the GPUs that the log knows and a bus listing that was read does not; `unread` says which places
+    could not be looked at, so that "no sign" is not said lightly.
+    """
 
     signs: tuple[Evidence, ...]
+    gone: tuple[str, ...]
+    unread: tuple[Unknown, ...]
 
     @classmethod
     def read(
@@ -27,6 +39,49 @@ class GpuSigns(Struct, frozen=True, kw_only=True):
         driver: Driver,
         rocm: RocmInstalls,
         log: KernelLog,
+        gpus: Gpus,
         expect: Expectations,
     ) -> GpuSigns:
-        raise NotImplementedError
+        gone = _gone(log, gpus)
+        return cls(
+            signs=(*_expected(expect), *_software(driver, rocm), *_log_says(log, gone)),
+            gone=gone,
+            unread=tuple(
+                value
+                for value in (driver.loaded, driver.dkms_installed, driver.kfd_device, rocm.searched, log.lines)
+                if isinstance(value, Unknown)
+            ),
+        )
+
+
+def _expected(expect: Expectations) -> Iterator[Evidence]:
+    if expect.gpus:
+        yield shown(EXPECTED_BY, str(expect.gpus), note="GPUs expected")
+
+
+def _software(driver: Driver, rocm: RocmInstalls) -> Iterator[Evidence]:
+    if driver.loaded.or_none():
+        yield evidence(driver.loaded.parse(lambda _: "amdgpu"), note="the driver is loaded")
+    if driver.dkms_installed.or_none():
+        yield evidence(driver.dkms_installed.parse(", ".join), note="the driver is installed by DKMS")
+    if driver.kfd_device.or_none():
+        yield shown("/dev/kfd", "present", note="the compute device node exists")
+    for root in rocm.roots:
+        yield shown(
+            root.root, root.version.or_none() or root.layout, note=f"ROCm is installed, found by {root.found_by}"
+        )
+
+
+def _gone(log: KernelLog, gpus: Gpus) -> tuple[str, ...]:
+    """GPUs that this boot's log names and that are no longer on the bus."""
+    if isinstance(gpus.listing, Unknown):
+        return ()
+    return tuple(bdf for bdf in sorted({*log.gone, *log.named}) if bdf not in gpus.listing.value)
+
+
+def _log_says(log: KernelLog, gone: tuple[str, ...]) -> Iterator[Evidence]:
+    lines = log.lines.or_none() or ()
+    for bdf in gone:
+        last = next((line for line in reversed(lines) if bdf in line), bdf)
+        source = log.lines.source if isinstance(log.lines, Known) else "kernel log"
+        yield shown(source, last, note=f"this boot's kernel log names {bdf}, which is not on the bus")
