@@ -1,0 +1,405 @@
+"""The report for people: grouped, worst first, what to do under each finding, the verdict last."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
+
+from rich.console import Console
+from rich.style import Style
+from rich.text import Text
+
+from amdcheck.model.finding import Evidence, Finding, Step, Subject
+from amdcheck.model.report import GpuSummary, HostSummary, Lost, Report, Verdict
+from amdcheck.report.fold import Case, Entry, fold
+from amdcheck.report.text import command_line, inert, spelled
+from amdcheck.report.view import View
+
+T = TypeVar("T")
+
+NARROWEST = 24  # columns; below that nothing is readable and the terminal may wrap as it likes
+_SHOWN = 8  # subjects, cases and commands of one finding that are told before "and N more"
+_LONGEST = 300  # characters of one value or message; the rest with --verbose
+_LABEL = 8
+
+# How a finding stands, worst first: glyph, word, colour. Waived findings stand for nothing, whatever they are.
+_MARKS: Mapping[str, tuple[str, str, str]] = {
+    "fail": ("✗", "FAIL", "bold red"),
+    "unknown": ("?", "UNKNOWN", "bold magenta"),
+    "warn": ("!", "WARN", "bold yellow"),
+    "manual": ("○", "MANUAL", "bold blue"),
+    "waived": ("~", "WAIVED", "dim"),
+    "pass": ("✓", "PASS", "green"),
+    "skip": ("-", "SKIP", "dim"),
+}
+_RANK = {standing: rank for rank, standing in enumerate(_MARKS)}
+
+_VERDICT_MARKS: Mapping[Verdict, tuple[str, str]] = {
+    "ready": ("✓", "bold green"),
+    "ready-with-warnings": ("!", "bold yellow"),
+    "not-ready": ("✗", "bold red"),
+    "undetermined": ("?", "bold magenta"),
+}
+_NOUNS: Mapping[str, tuple[str, str]] = {
+    "gpu": ("GPU", "GPUs"),
+    "cpu": ("CPU", "CPUs"),
+    "pci": ("PCI device", "PCI devices"),
+    "numa": ("NUMA node", "NUMA nodes"),
+    "process": ("process", "processes"),
+}
+_PRIVILEGES = {"root": "root", "render": "the group render", "user": "this user"}
+
+
+def render(report: Report, view: View) -> str:
+    """The report as lines of at most `view.width` columns; commands alone are never broken."""
+    page = _Page(view)
+    if view.detail != "quiet":
+        _header(page, report)
+        _groups(page, report)
+        _unseen(page, report)
+        _tally(page, report)
+    glyph, style = _VERDICT_MARKS[report.summary.verdict]
+    page.paragraph(page.span(report.summary.headline, style), first=page.span(f"{glyph} ", style))
+    return page.text()
+
+
+class _Page:
+    """Lines under construction. Every string that comes in is made printable, none is parsed as markup."""
+
+    def __init__(self, view: View) -> None:
+        self.view = view
+        self._width = max(view.width, NARROWEST)
+        self._lines: list[Text] = []
+        self._console = Console(
+            file=io.StringIO(),
+            width=self._width,
+            color_system="standard" if view.colour else None,
+            force_terminal=view.colour,
+            no_color=not view.colour,
+            markup=False,
+            emoji=False,
+            highlight=False,
+            legacy_windows=False,
+            _environ={},
+        )
+
+    def blank(self) -> None:
+        if self._lines and self._lines[-1].plain:
+            self._lines.append(Text())
+
+    def paragraph(self, *parts: str | Text, first: str | Text = "", indent: int | None = None) -> None:
+        """Words wrapped to the width: `first` before the first line, blanks as wide (or `indent`) before the others."""
+        head = self._text(first)
+        hang = head.cell_len if indent is None else indent
+        body = Text()
+        for part in parts:
+            body.append_text(self._text(part))
+        wrapped = body.wrap(self._console, max(self._width - max(hang, head.cell_len), NARROWEST // 2), overflow="fold")
+        for number, line in enumerate(wrapped):
+            line.rstrip()
+            self._lines.append(Text().append_text(Text(" " * hang) if number else head).append_text(line))
+
+    def _text(self, words: str | Text) -> Text:
+        return words if isinstance(words, Text) else self.span(words)
+
+    def unbroken(self, text: str, *, indent: int, style: str) -> None:
+        """One line as it is, however long: it is there to be copied."""
+        self._lines.append(Text(" " * indent).append_text(self.span(text, style)))
+
+    def span(self, text: str, style: str = "") -> Text:
+        # Leading and trailing blanks of ours are kept: only what printable() changes is changed.
+        return Text(spelled(text, ascii=self.view.ascii), style=Style.parse(style) if style else "")
+
+    def some(self, items: Sequence[T]) -> Sequence[T]:
+        """The first few, or all when everything is wanted."""
+        return items if self.view.detail == "verbose" else items[:_SHOWN]
+
+    def short(self, text: str) -> str:
+        """The text, cut where it is longer than anybody reads unless everything is wanted."""
+        if self.view.detail == "verbose" or len(text) <= _LONGEST:
+            return text
+        return f"{text[:_LONGEST]}… ({len(text) - _LONGEST} more characters)"
+
+    def text(self) -> str:
+        for line in self._lines:
+            self._console.print(line, soft_wrap=True)
+        file = self._console.file
+        assert isinstance(file, io.StringIO)
+        return inert("\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n")
+
+
+# --- the machine --------------------------------------------------------------------------------------------------
+
+
+def _header(page: _Page, report: Report) -> None:
+    run, host = report.run, report.host
+    source = "" if run.source == "live" else f", read from a {run.source}"
+    where = host.name or host.node or "unnamed host"
+    page.paragraph(
+        page.span(where, "bold"),
+        page.span(f" · {report.tool.name} {report.tool.version} · level {run.level}{source}", "dim"),
+    )
+    for label, words in _machine(host):
+        page.paragraph(words, first=page.span(f"{label:<{_LABEL}}", "dim"))
+
+
+def _machine(host: HostSummary) -> Iterable[tuple[str, str]]:
+    cpu = host.cpu
+    yield (
+        "CPU",
+        _listed(
+            _times(cpu.sockets, cpu.model) or cpu.vendor or "not determined",
+            _counted(cpu.cores, "core"),
+            _counted(cpu.threads, "thread"),
+            _counted(cpu.numa_nodes, "NUMA node"),
+            _size(host.memory_mib),
+        ),
+    )
+    if not host.gpus:
+        yield "GPU", "no AMD GPU seen"
+    for count, sample in _alike(host.gpus):
+        yield (
+            "GPU",
+            _listed(_times(count, sample.product or "AMD GPU"), sample.gfx, _size(sample.vram_mib), _modes(sample)),
+        )
+    yield (
+        "Stack",
+        _listed(
+            _driver(host),
+            *(f"ROCm {r.version or '(version not determined)'} in {r.root}" for r in host.rocm),
+            *(f"MIOpen {m.version}" for m in host.miopen if m.version),
+        ),
+    )
+    system = _listed(host.os, host.kernel, host.virtualization, host.container)
+    if system:
+        yield "System", system
+
+
+def _alike(gpus: Sequence[GpuSummary]) -> Iterable[tuple[int, GpuSummary]]:
+    """GPUs of the same kind and mode, counted."""
+    kinds: dict[tuple[object, ...], list[GpuSummary]] = {}
+    for gpu in gpus:
+        kinds.setdefault((gpu.product, gpu.gfx, _size(gpu.vram_mib), _modes(gpu)), []).append(gpu)
+    return [(len(group), group[0]) for group in kinds.values()]
+
+
+def _driver(host: HostSummary) -> str:
+    driver = host.driver
+    if driver.kind is None:
+        return "amdgpu not determined"
+    if driver.kind == "absent":
+        return "amdgpu not loaded"
+    return " ".join(filter(None, ("amdgpu", driver.version, f"({driver.kind})")))
+
+
+def _modes(gpu: GpuSummary) -> str:
+    return "/".join(filter(None, (gpu.compute_partition, gpu.memory_partition)))
+
+
+def _times(count: int | None, name: str | None) -> str:
+    return "" if not name else f"{count} × {name}" if count else name
+
+
+def _counted(count: int | None, noun: str) -> str:
+    return "" if not count else f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def _size(mib: int | None) -> str:
+    if not mib:
+        return ""
+    gib = mib / 1024
+    return f"{gib / 1024:.1f} TiB" if gib >= 1000 else f"{gib:.0f} GiB" if gib >= 1 else f"{mib} MiB"
+
+
+def _listed(*words: str | None) -> str:
+    return ", ".join(word for word in words if word)
+
+
+# --- the findings -------------------------------------------------------------------------------------------------
+
+
+def _standing(finding: Finding) -> str:
+    return "waived" if finding.waived else finding.status
+
+
+def _groups(page: _Page, report: Report) -> None:
+    """Groups with the worst findings first; inside a group the same. Skips are told after all groups."""
+    groups: dict[str, list[Finding]] = {}
+    for finding in report.findings:
+        if finding.status != "skip" or page.view.detail == "verbose":
+            groups.setdefault(finding.check.partition(".")[0], []).append(finding)
+    by_worst = sorted(groups.items(), key=lambda group: min(_RANK[_standing(f)] for f in group[1]))
+    calm = False
+    for name, findings in by_worst:
+        passes = all(_standing(f) == "pass" for f in findings)
+        if not (calm and passes and page.view.detail == "normal"):  # groups of passes alone need no air between
+            page.blank()
+        calm = passes
+        _group(page, name, findings, privileged=report.run.privileged and report.run.source == "live")
+    skips = [f for f in report.findings if f.status == "skip"]
+    if skips and page.view.detail == "normal":
+        page.blank()
+        checks = tuple(dict.fromkeys(f.check for f in skips))
+        page.paragraph(
+            page.span(", ".join(checks), "dim"), first=page.span(f"Skipped {len(checks)}: ", "dim"), indent=2
+        )
+
+
+def _group(page: _Page, name: str, findings: Sequence[Finding], *, privileged: bool) -> None:
+    verbose = page.view.detail == "verbose"
+    told = [f for f in findings if verbose or _standing(f) != "pass"]
+    passes = [f for f in findings if _standing(f) == "pass"]
+    if told:
+        page.paragraph(page.span(name, "bold"))
+    entries = sorted(fold(told), key=lambda e: _RANK[_standing(e.first)])
+    for number, entry in enumerate(entries):
+        if number and (entry.first.remedy or entries[number - 1].first.remedy):
+            page.blank()  # what asks for work stands alone
+        _entry(page, entry, privileged=privileged)
+    if passes and not verbose:
+        glyph, _, style = _MARKS["pass"]
+        head = page.span(f"{glyph} ", style)
+        if not told:
+            head.append_text(page.span(f"{name:<{_LABEL}} "))
+        page.paragraph(_pass_names(passes), first=head, indent=2)
+
+
+def _pass_names(passes: Sequence[Finding]) -> str:
+    """The checks that passed, without their group; with how many subjects where it was more than one."""
+    by_check: dict[str, list[Subject]] = {}
+    for finding in passes:
+        by_check.setdefault(finding.check.partition(".")[2], []).append(finding.subject)
+    return ", ".join(
+        name if len(subjects) == 1 else f"{name} ({_how_many(subjects, len(subjects))})"
+        for name, subjects in by_check.items()
+    )
+
+
+def _entry(page: _Page, entry: Entry, *, privileged: bool) -> None:
+    first = entry.first
+    glyph, word, style = _MARKS[_standing(first)]
+    page.paragraph(
+        page.span(f"{word} ", style),
+        page.span(first.id, "bold"),
+        page.span(f"  {first.title}" if first.title else "", "dim"),
+        first=page.span(f"{glyph} ", style),
+    )
+    cases = page.some(entry.cases)
+    for case in cases:
+        _case(page, case)
+    if len(cases) < len(entry.cases):
+        more = len(entry.cases) - len(cases)
+        page.paragraph(page.span(f"and {more} more like these, all with --verbose", "dim"), first="  ")
+    if first.waived:
+        page.paragraph(f"waived until {first.waived.until.isoformat()}: {first.waived.reason}", first="  ")
+        return
+    if first.remedy is None:
+        return
+    page.paragraph("To do: ", page.span(first.remedy.action, "bold"), f" (owner: {first.remedy.owner})", first="  ")
+    for number, steps in enumerate(entry.steps, start=1):
+        _step(page, steps, number=number if len(entry.steps) > 1 else None, privileged=privileged)
+    if first.remedy.reference:
+        page.paragraph(page.span(f"see {first.remedy.reference}", "dim"), first="    ")
+
+
+def _case(page: _Page, case: Case) -> None:
+    sample = case.sample
+    if sample.subject.kind != "host":
+        page.paragraph(page.span(_subjects(page.some(case.subjects), len(case.subjects)), "cyan"), first="  ")
+    if sample.message:
+        page.paragraph(page.short(sample.message), first="  ")
+    if sample.expected or sample.actual:
+        found = f"found {sample.actual}" if sample.actual else ""
+        wanted = f"expected {sample.expected}" if sample.expected else ""
+        page.paragraph(", ".join(filter(None, (found, wanted))), first="    ")
+    for item in sample.evidence:
+        _evidence(page, item)
+
+
+def _evidence(page: _Page, item: Evidence) -> None:
+    if item.value is None:
+        told = (page.span(f"{item.source}  ", "dim"), page.span(f"not read: {item.note or 'no reason given'}"))
+    else:
+        told = (page.span(f"{item.source} = ", "dim"), page.span(page.short(item.value)))
+    note = f"  ({item.note})" if item.note and item.value is not None else ""
+    page.paragraph(*told, page.span(note, "dim"), first="    ", indent=6)
+
+
+def _step(page: _Page, steps: Sequence[Step], *, number: int | None, privileged: bool) -> None:
+    """One step for one or many subjects: its words once where they are the same, and each exact command."""
+    head = f"    {number}. " if number else "    "
+    commands = tuple(dict.fromkeys(filter(None, (command_line(step, privileged=privileged) for step in steps))))
+    for text in dict.fromkeys(step.text for step in steps):
+        needs = [
+            word for word, needed in (("root", steps[0].root and not commands), ("a reboot", steps[0].reboot)) if needed
+        ]
+        page.paragraph(
+            page.span(text), page.span(f" (needs {' and '.join(needs)})" if needs else "", "dim"), first=head
+        )
+        head = " " * len(head)
+    for command in page.some(commands):
+        page.unbroken(f"$ {command}", indent=len(head), style="cyan")
+    if more := len(commands) - len(page.some(commands)):
+        page.paragraph(page.span(f"and {more} more, all with --verbose", "dim"), first=" " * len(head))
+
+
+def _subjects(shown: Sequence[Subject], total: int) -> str:
+    if total == 1:
+        return f"{_noun(shown[0].kind)[0]} {shown[0].id}"
+    more = f" and {total - len(shown)} more" if total > len(shown) else ""
+    return f"{_how_many(shown, total)}: {', '.join(s.id for s in shown)}{more}"
+
+
+def _how_many(subjects: Sequence[Subject], total: int) -> str:
+    kinds = {s.kind for s in subjects}
+    kind = kinds.pop() if len(kinds) == 1 else "subject"
+    return f"{total} {_noun(kind)[1]}"
+
+
+def _noun(kind: str) -> tuple[str, str]:
+    return _NOUNS.get(kind, (kind, f"{kind}s"))
+
+
+# --- what the run did not see, and the sum ------------------------------------------------------------------------
+
+
+def _unseen(page: _Page, report: Report) -> None:
+    page.blank()
+    run = report.run
+    for needs in ("root", "render", "user"):
+        lost = [item for item in run.lost if item.needs == needs]
+        if lost:
+            head = f"Not {'seen' if run.source == 'live' else 'recorded'} without {_PRIVILEGES[needs]}: "
+            page.paragraph(_lost(lost, verbose=page.view.detail == "verbose"), first=head, indent=2)
+    if run.source == "live" and any(item.needs == "root" for item in run.lost):
+        page.unbroken("$ sudo amdcheck all", indent=2, style="cyan")
+    if run.deadline_hit:
+        page.paragraph(page.span("The deadline ended the run before every check had its turn.", "yellow"))
+    if run.not_selected and page.view.detail == "verbose":
+        head = f"Not asked for {len(run.not_selected)}: "
+        page.paragraph(page.span(", ".join(run.not_selected), "dim"), first=page.span(head, "dim"), indent=2)
+
+
+def _lost(lost: Sequence[Lost], *, verbose: bool) -> str:
+    if verbose:
+        return ", ".join(f"{item.check} ({item.source})" for item in lost)
+    return ", ".join(dict.fromkeys(item.check for item in lost))
+
+
+def _tally(page: _Page, report: Report) -> None:
+    counts = report.summary.counts
+    numbers = {
+        "fail": counts.fail,
+        "unknown": counts.unknown,
+        "warn": counts.warn,
+        "manual": counts.manual,
+        "waived": counts.waived,
+        "pass": counts.pass_,
+        "skip": counts.skip,
+    }
+    page.blank()
+    page.paragraph(
+        page.span(", ".join(f"{number} {word}" for word, number in numbers.items() if number) or "no findings", "dim"),
+        page.span(f" in {report.run.duration_s:.1f} s", "dim"),
+    )

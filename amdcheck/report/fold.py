@@ -1,0 +1,104 @@
+"""The same finding on many subjects is one entry: eight GPUs with one fault are one thing to read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from amdcheck.model.finding import Evidence, Finding, Remedy, Step, Subject
+
+_SHORTEST = 4  # an id such as "0" stands in many strings by chance
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is said of some subjects in the same words; `sample` is the finding, its subject's id replaced."""
+
+    subjects: tuple[Subject, ...]
+    sample: Finding
+
+
+@dataclass(frozen=True)
+class Entry:
+    """All findings with one id, status and waiver, in their order. `steps` holds every step, equal ones once."""
+
+    findings: tuple[Finding, ...]
+    cases: tuple[Case, ...]
+    steps: tuple[tuple[Step, ...], ...]
+
+    @property
+    def first(self) -> Finding:
+        return self.findings[0]
+
+    @property
+    def subjects(self) -> tuple[Subject, ...]:
+        return tuple(f.subject for f in self.findings)
+
+
+def fold(findings: Iterable[Finding]) -> tuple[Entry, ...]:
+    """Entries in the order of their first finding."""
+    by_id: dict[tuple[object, ...], list[Finding]] = {}
+    for finding in findings:
+        by_id.setdefault((finding.id, finding.status, finding.waived), []).append(finding)
+    return tuple(_entry(group) for group in by_id.values())
+
+
+def _entry(findings: Sequence[Finding]) -> Entry:
+    cases: dict[tuple[object, ...], list[Finding]] = {}
+    for finding in findings:
+        cases.setdefault(_words(finding), []).append(finding)
+    return Entry(
+        findings=tuple(findings),
+        cases=tuple(
+            Case(
+                subjects=tuple(f.subject for f in group),
+                sample=group[0] if len(group) == 1 else _generic(group[0]),
+            )
+            for group in cases.values()
+        ),
+        steps=_steps([f.remedy for f in findings if f.remedy is not None]),
+    )
+
+
+def _steps(remedies: Sequence[Remedy]) -> tuple[tuple[Step, ...], ...]:
+    """The steps by position; where subjects need different words or commands, each distinct one in turn."""
+    length = max((len(r.steps) for r in remedies), default=0)
+    return tuple(
+        tuple(dict.fromkeys(r.steps[position] for r in remedies if position < len(r.steps)))
+        for position in range(length)
+    )
+
+
+def _words(finding: Finding) -> tuple[object, ...]:
+    """What must be equal for two findings to be told in one breath."""
+    generic = _generic(finding)
+    return (
+        generic.message,
+        generic.expected,
+        generic.actual,
+        tuple((e.source, e.value, e.note) for e in generic.evidence),
+    )
+
+
+def _generic(finding: Finding) -> Finding:
+    """The finding with its subject's id replaced by the kind of subject, for example <gpu>."""
+    subject = finding.subject
+    if subject.kind == "host" or len(subject.id) < _SHORTEST:
+        return finding
+
+    def put(text: str | None) -> str | None:
+        return text if text is None else text.replace(subject.id, f"<{subject.kind}>")
+
+    return replace(
+        finding,
+        message=put(finding.message),
+        expected=put(finding.expected),
+        actual=put(finding.actual),
+        evidence=tuple(_generic_evidence(e, put(e.source), put(e.value), put(e.note)) for e in finding.evidence),
+    )
+
+
+def _generic_evidence(item: Evidence, source: str | None, value: str | None, note: str | None) -> Evidence:
+    return Evidence(source=source or item.source, value=value, volatile=item.volatile, note=note)
