@@ -46,3 +46,8 @@ def _can_be_passed(word: str) -> bool:
 def utf8_text(content: bytes) -> str:
     """Bytes as text; those that are no UTF-8 come as backslash escapes, so that the text can always be encoded."""
     return content.decode("utf-8", "backslashreplace")
+
+
+def encodable(text: str) -> str:
+    """Text that Python decoded with surrogate escapes, in the form of `utf8_text`."""
+    return text if text.isascii() else utf8_text(text.encode("utf-8", "surrogateescape"))

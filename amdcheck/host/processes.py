@@ -69,6 +69,19 @@ def descendants(roots: Iterable[int], known: Iterable[int] = ()) -> set[int]:
         found |= more
 
 
+def children() -> set[int]:
+    """Our direct children, dead ones too; orphans that a subreaper was given among them."""
+    try:
+        lists = []
+        for thread in os.listdir("/proc/self/task"):
+            with open(f"/proc/self/task/{thread}/children", "rb") as file:
+                lists.append(file.read())
+        return {int(pid) for pid in b" ".join(lists).split()}
+    except OSError:  # a kernel without CONFIG_PROC_CHILDREN
+        me = os.getpid()
+        return {pid for pid, entry in _table().items() if entry.parent == me}
+
+
 def escaped_children() -> set[int]:
     """Our children in sessions of their own: among them are those that forked twice below us and were orphaned."""
     me, session = os.getpid(), os.getsid(0)
