@@ -103,3 +103,8 @@ def series(*, family: int, model: int, name: str) -> Series | None:
     rows = [r for r in all_series().values() if r.family == family and any(int(m, 16) == model for m in r.models)]
     named = [row for row in rows if row.name is not None and re.search(row.name, name)]
     return next(iter(named or [row for row in rows if row.name is None]), None)
+
+
+def every_zen_isa() -> tuple[str, ...]:
+    """The instruction sets that every generation has: what one newer than the table is held to."""
+    return tuple(name for name in instruction_sets() if all(name in row.isa for row in _table().zen))
