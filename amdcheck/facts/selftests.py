@@ -1,0 +1,308 @@
+"""What the self-tests of this machine gave. Each runs in a child process that the host starts, and is recorded."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Callable
+from typing import Annotated, TypeVar
+
+import msgspec
+from msgspec import Meta, Struct
+
+from amdcheck.facts.cpu import Cpu
+from amdcheck.facts.platform import Platform
+from amdcheck.facts.registry import fact
+from amdcheck.host.protocol import Host, SelfTest, SelfTestResult
+from amdcheck.knowledge.isa import InstructionSet, isa_table
+from amdcheck.model.expectations import Expectations
+from amdcheck.model.value import Known, Reason, Unknown, Value
+
+D = TypeVar("D")
+T = TypeVar("T")
+
+TIMEOUT_S = 20.0  # each step inside has a shorter deadline of its own; this ends a child that is stuck as a whole
+_RELEASE = re.compile(r"(\d{1,4})\.(\d{1,4})")
+_NOT_AT_QUICK = "self-tests run at level standard and deep"
+
+
+class Step(Struct, frozen=True, kw_only=True):
+    """How one step of a self-test ended, in a process of its own.
+
+    `ended`: returned, timeout, memory, denied, failed, not-built, or the signal that killed it, as SIGILL.
+    """
+
+    ended: str
+    detail: str | None
+
+    @property
+    def why(self) -> str:
+        """The end in words, for a step that did not return."""
+        return self.ended if self.detail is None else f"{self.ended}: {self.detail}"
+
+
+class WrongWord(Struct, frozen=True, kw_only=True):
+    """One place of a register tile whose answer was wrong: got and want are the bits of the first wrong answer."""
+
+    register: int
+    lane: int
+    got: str
+    want: str
+
+
+class KernelResult(Struct, frozen=True, kw_only=True):
+    """What a kernel computed: words compared and wrong, bits planted and noticed, and the CPUs it ran on."""
+
+    registers: int
+    lanes: int
+    compared: int
+    wrong: int
+    wrong_lanes: tuple[int, ...]
+    first_wrong: tuple[WrongWord, ...]
+    planted: int
+    noticed: int
+    cpus: tuple[int, ...]
+
+
+class KernelRun(Step, frozen=True, kw_only=True):
+    """One kernel of selftest.cpu.isa."""
+
+    name: str
+    result: KernelResult | None
+
+
+class RawCpuid(Struct, frozen=True, kw_only=True):
+    """The raw leaves by "leaf.subleaf" as EAX, EBX, ECX, EDX, and the lower half of XCR0 (None: XSAVE is off)."""
+
+    leaves: dict[str, tuple[int, int, int, int]]
+    xcr0: int | None
+
+
+class _CpuidStep(Step, frozen=True, kw_only=True):
+    result: RawCpuid | None
+
+
+class _IsaDocument(Struct, frozen=True, kw_only=True):
+    lacks: str | None
+    kernels: tuple[KernelRun, ...]
+    cpuid: _CpuidStep
+
+
+@fact
+class IsaSelfTest(Struct, frozen=True, kw_only=True):
+    """selftest.cpu.isa: the instruction sets that the kernel offers were run, and CPUID was read beside them."""
+
+    source: str
+    offered: Value[tuple[str, ...]]  # rows of the table whose flags the kernel offers
+    runs: Value[dict[str, KernelRun]]  # by row
+    lacks: str | None  # why no kernel ran, though the child did: this installation has no native library
+    cpuid: Value[RawCpuid]
+    masking: Value[tuple[str, ...]]  # words of the kernel command line that take instruction sets away
+    kernel: Value[tuple[int, int]]  # release of the Linux kernel, as (6, 8)
+
+    @classmethod
+    def read(cls, host: Host, cpu: Cpu, platform: Platform, expect: Expectations) -> IsaSelfTest:
+        offered = cpu.flags.parse(_offered)
+        params = offered.value if isinstance(offered, Known) else ()
+        test = SelfTest(name="cpu.isa", params=params, timeout_s=TIMEOUT_S)
+        document = _document(host, test, expect, _IsaDocument)
+        return cls(
+            source=f"selftest {test.name}",
+            offered=offered,
+            runs=document.parse(_by_name),
+            lacks=document.value.lacks if isinstance(document, Known) else None,
+            cpuid=_step(document, lambda d: (d.cpuid, d.cpuid.result)),
+            masking=platform.command_line.parse(isa_table().masking_words),
+            kernel=platform.kernel.parse(_release),
+        )
+
+    def too_old_to_name(self, row: InstructionSet) -> bool:
+        """Whether this Linux kernel is older than the name of the instruction set."""
+        release = self.kernel.or_none()
+        return row.since is not None and release is not None and release < row.since
+
+
+def _by_name(document: _IsaDocument) -> dict[str, KernelRun]:
+    return {run.name: run for run in document.kernels}
+
+
+def _offered(flags: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(key for key, row in isa_table().isa.items() if set(row.flags) <= set(flags))
+
+
+def _release(text: str) -> tuple[int, int]:
+    match = _RELEASE.match(text)
+    if match is None:
+        raise ValueError(f"{text!r} is no kernel release")
+    return int(match[1]), int(match[2])
+
+
+def on_x86(cpu: Cpu) -> str | None:
+    """Predicate: None on x86 or where the architecture could not be read, else the reason to skip."""
+    architecture = cpu.architecture.or_none()
+    if architecture in (None, "x86_64"):
+        return None
+    return f"the native kernels are for x86-64; this is {architecture}"
+
+
+class Count(Struct, frozen=True, kw_only=True):
+    """Of `held` buffers of one size that were held at once, how many began on a 64-byte line."""
+
+    bytes: int
+    held: int
+    aligned: int
+
+
+Counts = Annotated[tuple[Count, ...], Meta(min_length=1)]  # of one function, the smallest buffers first
+
+
+def all_aligned(counts: tuple[Count, ...]) -> bool:
+    """Whether every buffer of every size began on a line."""
+    return all(count.aligned == count.held for count in counts)
+
+
+class Allocator(Struct, frozen=True, kw_only=True):
+    """The C allocator of our own process: glibc 2.36, jemalloc ..."""
+
+    name: str
+    malloc: Counts
+    posix_memalign: Counts
+    aligned_alloc: Counts
+
+
+class Loads(Struct, frozen=True, kw_only=True):
+    """Seconds that one load of `width` bytes takes: from aligned memory, and from `offset` bytes behind a line."""
+
+    width: int
+    offset: int
+    aligned_s: float
+    straddling_s: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.aligned_s < 1 or not 0 < self.straddling_s < 1:
+            raise ValueError("a load takes no time, or more than a second")
+
+
+class _AllocatorStep(Step, frozen=True, kw_only=True):
+    result: Allocator | None
+
+
+class _LoadsStep(Step, frozen=True, kw_only=True):
+    result: Loads | None
+
+
+class _AlignmentDocument(Struct, frozen=True, kw_only=True):
+    allocator: _AllocatorStep
+    loads: _LoadsStep
+
+
+class NumpyArrays(Struct, frozen=True, kw_only=True):
+    """Arrays by numpy.empty, over-allocated and sliced, and over memory of posix_memalign; and of how many
+    numpy.ascontiguousarray returned the same object."""
+
+    empty: Counts
+    sliced: Counts
+    allocated: Counts
+    contiguous_tried: int
+    contiguous_same: int
+
+
+class Numpy(Struct, frozen=True, kw_only=True):
+    """The numpy of the judged interpreter; `lacks` says why it could not be imported, and nothing was measured."""
+
+    python: str
+    lacks: str | None
+    numpy: str | None
+    handler: str | None  # its allocator (NEP 49)
+    measured: NumpyArrays | None
+
+    def __post_init__(self) -> None:
+        if (self.lacks is None) == (self.measured is None):
+            raise ValueError("either something is lacking, or arrays were measured")
+
+
+@fact
+class AlignmentSelfTest(Struct, frozen=True, kw_only=True):
+    """selftest.cpu.alignment: what the C allocator and the judged interpreter's numpy give for 64 bytes."""
+
+    source: str
+    allocator: Value[Allocator]
+    loads: Value[Loads]
+    python: str | None  # the interpreter that is judged; None: there is none
+    numpy_source: str
+    numpy: Value[Numpy]
+
+    @classmethod
+    def read(cls, host: Host, cpu: Cpu, expect: Expectations) -> AlignmentSelfTest:
+        test = SelfTest(name="cpu.alignment", params=(str(_widest_load(cpu)),), timeout_s=TIMEOUT_S)
+        document = _document(host, test, expect, _AlignmentDocument)
+        numpy_test = SelfTest(name="numpy_alignment", python=expect.python, timeout_s=TIMEOUT_S)
+        return cls(
+            source=_source(test),
+            allocator=_step(document, lambda d: (d.allocator, d.allocator.result)),
+            loads=_step(document, lambda d: (d.loads, d.loads.result)),
+            python=expect.python,
+            numpy_source=_source(numpy_test),
+            numpy=_no_python(numpy_test) if expect.python is None else _document(host, numpy_test, expect, Numpy),
+        )
+
+
+def _widest_load(cpu: Cpu) -> int:
+    flags = cpu.flags.or_none() or ()
+    return 64 if "avx512f" in flags else 32 if "avx" in flags else 16
+
+
+def _no_python(test: SelfTest) -> Unknown:
+    return Unknown("absent", _source(test), "no interpreter to judge")
+
+
+def _source(test: SelfTest) -> str:
+    where = "" if test.python is None else f" ({test.python})"
+    return f"selftest {' '.join((test.name, *test.params))}{where}"
+
+
+def _step(document: Value[D], pick: Callable[[D], tuple[Step, T | None]]) -> Value[T]:
+    """The result of one step of a document, or how the step ended instead."""
+    if isinstance(document, Unknown):
+        return document
+    step, result = pick(document.value)
+    if result is not None:
+        return Known(result, document.source)
+    reasons: dict[str, Reason] = {"timeout": "timeout", "denied": "denied"}
+    return Unknown(reasons.get(step.ended, "failed"), document.source, step.why)
+
+
+def _document(host: Host, test: SelfTest, expect: Expectations, kind: type[D]) -> Value[D]:
+    """The document that the child printed, as `kind`; or how the child ended instead."""
+    source = _source(test)
+    if expect.level == "quick":
+        return Unknown("absent", source, _NOT_AT_QUICK)
+    answer = host.selftest(test)
+    if isinstance(answer, Unknown):
+        return Unknown(answer.reason, source, answer.detail)
+
+    def decode(text: str) -> D:
+        """The document is the last line: a judged interpreter may greet on stdout before it."""
+        return msgspec.json.decode(text.strip().rpartition("\n")[2].encode("utf-8", "replace"), type=kind)
+
+    return _ended_well(answer.value, source).parse(decode)
+
+
+def _ended_well(answer: SelfTestResult, source: str) -> Value[str]:
+    result = answer.result
+    if result.timed_out or result.rc is None:
+        stuck = f"; still there: {', '.join(result.stuck)}" if result.stuck else ""
+        return Unknown("timeout", source, f"the child was ended after {result.duration_s:.0f} s{stuck}")
+    if result.rc < 0:
+        return Unknown("failed", source, f"the child was killed by {_signal_name(-result.rc)}")
+    if result.rc != 0:
+        last = result.stderr.strip().rpartition("\n")[2]
+        return Unknown("failed", source, f"the child left with {result.rc}: {last[:200]}")
+    return Known(result.stdout, source)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,47 @@
+/* The plain C API: finds kernels by name and runs them block by block. */
+#define _GNU_SOURCE
+#include "amdcheck_kernels.h"
+
+#include <sched.h>
+#include <stddef.h>
+#include <string.h>
+
+#ifndef AMDCHECK_X86_64
+const struct amdcheck_kernel amdcheck_isa_kernels[] = {{.name = NULL}};
+const struct amdcheck_kernel amdcheck_hook_kernels[] = {{.name = NULL}};
+
+double amdcheck_time_loads(uint32_t width, const void *base, uint32_t bytes, uint32_t passes) {
+    (void)width, (void)base, (void)bytes, (void)passes;
+    return -1;
+}
+#endif
+
+static const struct amdcheck_kernel *find_in(const struct amdcheck_kernel *kernels, const char *name) {
+    for (; kernels->name != NULL; kernels++)
+        if (strcmp(kernels->name, name) == 0)
+            return kernels;
+    return NULL;
+}
+
+const struct amdcheck_kernel *amdcheck_find(const char *name) {
+    const struct amdcheck_kernel *kernel = find_in(amdcheck_isa_kernels, name);
+    return kernel != NULL ? kernel : find_in(amdcheck_hook_kernels, name);
+}
+
+uint32_t amdcheck_registers(const struct amdcheck_kernel *kernel) { return kernel->registers; }
+uint32_t amdcheck_lanes(const struct amdcheck_kernel *kernel) { return kernel->lanes; }
+uint32_t amdcheck_steps(const struct amdcheck_kernel *kernel) { return kernel->steps; }
+
+void amdcheck_run(const struct amdcheck_kernel *kernel, const uint32_t *a, const uint32_t *b, uint32_t blocks,
+                  int32_t wrong, uint32_t *out) {
+    const uint32_t words = kernel->registers * kernel->lanes;
+    for (uint32_t block = 0; block < blocks; block++) {
+        const int32_t here = wrong / (int32_t)words == (int32_t)block && wrong >= 0 ? wrong % (int32_t)words : -1;
+        kernel->tile(a, b, kernel->steps, here, out);
+        a += kernel->steps * kernel->registers;
+        b += kernel->steps * kernel->lanes;
+        out += words;
+    }
+}
+
+int32_t amdcheck_current_cpu(void) { return sched_getcpu(); }
