@@ -60,7 +60,13 @@ class Finished(Struct, frozen=True, tag=True):
     recorded: bytes | None
 
 
-Frame = Union[Opened, Refused, FactRead, FactFailed, CheckStarted, CheckDone, Finished]
+class Broke(Struct, frozen=True, tag=True):
+    """The worker's own code raised where it must not: a bug, with its traceback."""
+
+    traceback: str
+
+
+Frame = Union[Opened, Refused, FactRead, FactFailed, CheckStarted, CheckDone, Finished, Broke]
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Frame)

@@ -16,6 +16,7 @@ from posixpath import dirname
 from msgspec.structs import replace as with_fields
 
 from amdcheck.engine.frames import (
+    Broke,
     CheckDone,
     CheckStarted,
     FactFailed,
@@ -38,6 +39,10 @@ HANGS_PER_FOLDER = 3  # more under one device folder, and the whole folder answe
 HANGS_PER_RUN = 64
 WAIT_FOR_THE_DEAD_S = 1.0
 _POLL_S = 0.25
+
+
+class WorkerBug(Exception):
+    """The worker's own code is broken; the text is its traceback."""
 
 
 @dataclass
@@ -156,6 +161,8 @@ class _Supervisor:
             outcome.opened = frame
         elif isinstance(frame, Refused):
             raise InputError(frame.sentence)
+        elif isinstance(frame, Broke):
+            raise WorkerBug(frame.traceback)
         elif isinstance(frame, Finished):
             if frame.recorded is not None:
                 outcome.recorded.append(frame.recorded)
@@ -187,7 +194,7 @@ class _Supervisor:
                 self._current, crashed(self._current, f"the worker ended: {why} while doing {name or 'its work'}")
             )
         elif self._outcome.opened is None:
-            raise RuntimeError(f"the worker ended before the host was open: {why}")
+            raise WorkerBug(f"the worker ended before the host was open: {why}")
         else:  # between two checks: nothing names a culprit, so do not try for ever
             self._finished = True
             for check in self._todo.values():

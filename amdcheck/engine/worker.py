@@ -20,6 +20,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from amdcheck.engine.frames import (
+    Broke,
     CheckDone,
     CheckStarted,
     FactFailed,
@@ -70,6 +71,10 @@ def run_worker(plan: Plan, pipe: int, page: Page) -> NoReturn:
         _let_go_of_the_caller(pipe)
         _Worker(plan, pipe, page).work()
         code = 0
+    except BaseException:
+        import traceback
+
+        send(pipe, Broke(traceback.format_exc()))
     finally:
         os._exit(code)
 

@@ -1,0 +1,74 @@
+"""Times whole commands side by side: interleaved, so that a noisy moment hits all of them alike."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from datetime import date
+from pathlib import Path
+
+from msgspec import Struct
+
+BIN = Path(sys.executable).parent
+
+
+class Series(Struct, frozen=True, kw_only=True):
+    """Wall times of one command in seconds, and the largest resident set of its runs in MiB."""
+
+    seconds: tuple[float, ...]
+    peak_mib: float
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.seconds)
+
+    @property
+    def quartiles(self) -> tuple[float, float]:
+        low, _, high = statistics.quantiles(self.seconds, n=4, method="inclusive")
+        return low, high
+
+
+def run_once(argv: Sequence[str]) -> tuple[float, float]:
+    """Wall seconds and peak resident MiB of one run, its output dropped; any exit code will do."""
+    began = time.perf_counter()
+    with subprocess.Popen(
+        argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as child:
+        _, _, usage = os.wait4(child.pid, 0)
+        took = time.perf_counter() - began
+        child.returncode = 0  # reaped by wait4 already
+    return took, usage.ru_maxrss / 1024
+
+
+def interleaved(commands: Mapping[str, Sequence[str]], rounds: int) -> dict[str, Series]:
+    """Run every command once a round, after one round that warms the caches."""
+    seconds: dict[str, list[float]] = {name: [] for name in commands}
+    peaks: dict[str, float] = dict.fromkeys(commands, 0.0)
+    for number in range(rounds + 1):
+        for name, argv in commands.items():
+            took, peak = run_once(argv)
+            peaks[name] = max(peaks[name], peak)
+            if number:
+                seconds[name].append(took)
+    return {name: Series(seconds=tuple(seconds[name]), peak_mib=round(peaks[name], 1)) for name in commands}
+
+
+def machine() -> str:
+    """What ran this, for the table's caption."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 30
+    return f"{os.cpu_count()} CPUs, {memory} GiB, {platform.system()} {platform.release()}, Python {platform.python_version()}"
+
+
+def print_table(title: str, rows: Sequence[Sequence[str]], data: Mapping[str, object]) -> None:
+    """A table for people and one JSON line for machines."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    print(f"{title} ({machine()})")
+    for row in rows:
+        print("  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    print(json.dumps({"benchmark": title, "date": date.today().isoformat(), "machine": machine(), **data}))

@@ -1,0 +1,186 @@
+"""Facts and checks that misbehave, each in one way: what the supervisor must survive."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from typing import cast
+
+from msgspec import Struct
+
+from amdcheck.api import HOST, Finding, Host, Subject, Value, evidence, fact, passed, undetermined
+from amdcheck.engine.registry import Check, CheckFunction
+from amdcheck.facts.registry import injected_parameters
+from amdcheck.host.protocol import Command
+from amdcheck.model.value import Known
+
+CARDS = tuple(f"card{n}" for n in range(8))
+
+
+@fact
+class Cards(Struct, frozen=True, kw_only=True):
+    """One attribute of eight devices."""
+
+    busy: dict[str, Value[str]]
+
+    @classmethod
+    def read(cls, host: Host) -> Cards:
+        return cls(busy={card: host.read(f"/sys/cards/{card}/gpu_busy_percent") for card in CARDS})
+
+
+@fact
+class Attributes(Struct, frozen=True, kw_only=True):
+    """Eight attributes of one device."""
+
+    values: dict[str, Value[str]]
+
+    @classmethod
+    def read(cls, host: Host) -> Attributes:
+        return cls(values={f"attr{n}": host.read(f"/sys/cards/attr{n}") for n in range(8)})
+
+
+@fact
+class Broken(Struct, frozen=True, kw_only=True):
+    @classmethod
+    def read(cls, host: Host) -> Broken:
+        raise ZeroDivisionError("a bug of ours")
+
+
+@fact
+class Dying(Struct, frozen=True, kw_only=True):
+    @classmethod
+    def read(cls, host: Host) -> Dying:
+        os.kill(os.getpid(), signal.SIGSEGV)
+        return cls()
+
+
+@fact
+class Escaping(Struct, frozen=True, kw_only=True):
+    """Forks twice into a session of its own, leaves a process behind, and goes on."""
+
+    @classmethod
+    def read(cls, host: Host) -> Escaping:
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork() == 0:
+                time.sleep(300)
+            os._exit(0)
+        return cls()
+
+
+@fact
+class Tools(Struct, frozen=True, kw_only=True):
+    result: Value[int]
+
+    @classmethod
+    def read(cls, host: Host) -> Tools:
+        (answer,) = host.run((Command(argv=("sleep", "100"), timeout_s=0.5),))
+        return cls(result=Known(1, "x") if isinstance(answer, Known) else answer)
+
+
+def cards_busy(cards: Cards) -> Iterator[Finding]:
+    """Judges every device alone."""
+    for card, busy in cards.busy.items():
+        subject = Subject(kind="gpu", id=card)
+        if isinstance(busy, Known):
+            yield passed("gpu.cards", subject, "idle", evidence(busy))
+        else:
+            yield undetermined("gpu.cards", subject, "not read", because=busy)
+
+
+def attributes(device: Attributes) -> Iterator[Finding]:
+    """Judges every attribute alone."""
+    for name, value in device.values.items():
+        subject = Subject(kind="path", id=name)
+        if isinstance(value, Known):
+            yield passed("gpu.attributes", subject, "read", evidence(value))
+        else:
+            yield undetermined("gpu.attributes", subject, "not read", because=value)
+
+
+def fine() -> Iterator[Finding]:
+    """Nothing wrong here."""
+    yield passed("cpu.fine", HOST, "fine", evidence(Known("1", "/sys/fine")))
+
+
+def broken(what: Broken) -> Iterator[Finding]:
+    """Needs a fact that raises."""
+    yield from ()
+
+
+def dying(what: Dying) -> Iterator[Finding]:
+    """Needs a fact that kills its process."""
+    yield from ()
+
+
+def escaping(what: Escaping) -> Iterator[Finding]:
+    """Needs a fact that leaves a process behind."""
+    yield passed("cpu.escaping", HOST, "went on", evidence(Known("1", "/sys/fine")))
+
+
+def raising() -> Iterator[Finding]:
+    """Raises."""
+    raise KeyError("x")
+    yield
+
+
+def silent() -> Iterator[Finding]:
+    """Says nothing."""
+    yield from ()
+
+
+def endless() -> Iterator[Finding]:
+    """Never ends."""
+    while True:
+        pass
+    yield
+
+
+def flooding() -> Iterator[Finding]:
+    """Yields for ever."""
+    while True:
+        yield passed("cpu.flooding", HOST, "again", evidence(Known("1", "/sys/fine")))
+
+
+def nonsense() -> Iterator[Finding]:
+    """Yields something that is no finding."""
+    yield cast(Finding, 42)
+
+
+def anothers() -> Iterator[Finding]:
+    """Yields another check's finding."""
+    yield passed("cpu.fine", HOST, "fine", evidence(Known("1", "/sys/fine")))
+
+
+def vacuous() -> Iterator[Finding]:
+    """Passes without evidence."""
+    yield passed("cpu.vacuous", HOST, "trust me")
+
+
+def malformed() -> Iterator[Finding]:
+    """A finding whose fields have the wrong types."""
+    yield passed("cpu.malformed", HOST, "x", evidence(Known("1", cast(str, 42))))
+
+
+def exiting() -> Iterator[Finding]:
+    """Ends its process as if all were well."""
+    os._exit(0)
+    yield
+
+
+def make_check(id: str, function: CheckFunction, *, origin: str = "plugin_of_others") -> Check:
+    return Check(
+        id=id,
+        title=f"Title of {id}",
+        level="quick",
+        needs="user",
+        required=True,
+        function=function,
+        parameters=injected_parameters(id, function),
+        applies=None,
+        applies_parameters={},
+        page="page",
+        origin=origin,
+    )

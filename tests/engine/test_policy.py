@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from amdcheck.api import HOST, failed, shown, undetermined
+from amdcheck.engine.policy import apply_policy, detect_profile, is_required, profile_named, read_policy
+from amdcheck.engine.registry import Check
+from amdcheck.model.errors import InputError
+from amdcheck.model.finding import Finding, Remedy, Step
+from amdcheck.model.value import Unknown
+
+REMEDY = Remedy(
+    action="configure", owner="node", steps=(Step(text="t", argv=None, root=False, reboot=False),), reference=None
+)
+CHECKS = frozenset({"pci.acs", "memory.thp", "gpu.present"})
+
+
+def policy_file(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "policy.toml"
+    path.write_text(text)
+    return path
+
+
+def make_check(id: str, *, required: bool = True) -> Check:
+    return Check(
+        id=id,
+        title=id,
+        level="quick",
+        needs="user",
+        required=required,
+        function=lambda: iter(()),
+        parameters={},
+        applies=None,
+        applies_parameters={},
+        page="page",
+        origin="amdcheck.checks.x",
+    )
+
+
+def redirect() -> Finding:
+    return failed("pci.acs/redirect", HOST, "ACS redirects", shown("/sys/x", "1"), remedy=REMEDY)
+
+
+def test_the_contracts_policy_is_read(tmp_path: Path) -> None:
+    policy = read_policy(
+        policy_file(
+            tmp_path,
+            """
+            profile = "production"
+            [expect]
+            gpus = 8
+            gfx = "gfx942"
+            rocm = ">=6.4,<11"
+            [checks."memory.thp"]
+            at_most = "warn"
+            required = false
+            [[waive]]
+            id = "pci.acs/redirect"
+            subject = "*"
+            reason = "XGMI only host"
+            until = 2027-03-31
+            """,
+        ),
+        CHECKS,
+    )
+    assert policy.expect.gpus == 8
+    assert policy.checks["memory.thp"].at_most == "warn"
+    assert policy.waive[0].until == date(2027, 3, 31)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("profil = 'x'", "unknown key profil; did you mean profile?"),
+        ("[expect]\ngpu = 8", "unknown key expect.gpu; did you mean gpus?"),
+        ('[checks."memory.thp"]\natmost = "warn"', "unknown key checks.'memory.thp'.atmost; did you mean at_most?"),
+        ('[checks."memory.tph"]\nrequired = false', "checks.'memory.tph' names no check; did you mean memory.thp?"),
+        ("[expect]\ngpus = 'eight'", "Expected `int"),
+        ("[expect]\ngpus = -1", "expect.gpus must not be negative"),
+        ("[expect]\ngfx = 'mi300x'", "expect.gfx 'mi300x' is no target"),
+        ("[expect]\nrocm = 'six'", "expect.rocm 'six' is no version range"),
+        ("a = ", "not TOML"),
+        ("[[waive]]\nid = 'pci.acs/x'\nuntil = 2027-01-01", "missing required field `reason`"),
+    ],
+)
+def test_a_wrong_policy_gets_one_sentence(tmp_path: Path, text: str, sentence: str) -> None:
+    with pytest.raises(InputError, match=r"policy .*") as error:
+        read_policy(policy_file(tmp_path, text), CHECKS)
+    assert sentence in str(error.value)
+    assert "\n" not in str(error.value) or "not TOML" in str(error.value)
+
+
+def test_a_missing_policy_file(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot be read: No such file"):
+        read_policy(tmp_path / "none.toml", CHECKS)
+
+
+WAIVE = """
+[[waive]]
+id = "pci.acs/redirect"
+reason = "XGMI only host"
+until = 2027-03-31
+"""
+
+
+def test_a_waiver_counts_until_its_last_day(tmp_path: Path) -> None:
+    policy = read_policy(policy_file(tmp_path, WAIVE), CHECKS)
+    waived = apply_policy(redirect(), policy, date(2027, 3, 31)).waived
+    assert waived is not None
+    assert (waived.reason, waived.until) == ("XGMI only host", date(2027, 3, 31))
+
+
+def test_a_waiver_past_its_date_says_so_and_does_not_count(tmp_path: Path) -> None:
+    policy = read_policy(policy_file(tmp_path, WAIVE), CHECKS)
+    finding = apply_policy(redirect(), policy, date(2027, 4, 1))
+    assert finding.waived is None
+    assert finding.status == "fail"
+    assert "its waiver ended on 2027-03-31" in finding.message
+
+
+def test_at_most_warn_caps_a_fail(tmp_path: Path) -> None:
+    policy = read_policy(policy_file(tmp_path, '[checks."pci.*"]\nat_most = "warn"'), CHECKS)
+    finding = apply_policy(redirect(), policy, date(2027, 1, 1))
+    assert (finding.id, finding.status) == ("pci.acs/redirect", "warn")
+
+
+def unknown(reason: str) -> Finding:
+    return undetermined("pci.acs", HOST, "m", because=Unknown(reason, "/sys/x"))  # type: ignore[arg-type]
+
+
+def test_denied_is_advisory_unless_everything_is_required(tmp_path: Path) -> None:
+    policy = read_policy(policy_file(tmp_path, ""), CHECKS)
+    node, production = profile_named("node-gpu"), profile_named("production")
+    check = make_check("pci.acs")
+    assert not is_required(unknown("denied"), check, policy, node, require_all=False)
+    assert is_required(unknown("denied"), check, policy, node, require_all=True)
+    assert is_required(unknown("denied"), check, policy, production, require_all=False)
+    assert is_required(unknown("timeout"), check, policy, node, require_all=False)
+    assert not is_required(unknown("timeout"), make_check("pci.acs", required=False), policy, node, require_all=False)
+
+
+def test_the_policys_word_on_required_comes_first(tmp_path: Path) -> None:
+    policy = read_policy(policy_file(tmp_path, '[checks."pci.acs"]\nrequired = false'), CHECKS)
+    assert not is_required(
+        unknown("timeout"), make_check("pci.acs"), policy, profile_named("production"), require_all=True
+    )
+
+
+def test_host_owned_checks_are_advisory_in_a_container(tmp_path: Path) -> None:
+    policy = read_policy(policy_file(tmp_path, ""), CHECKS)
+    finding = undetermined("numa.balancing", HOST, "m", because=Unknown("absent", "/proc/x"))
+    check = make_check("numa.balancing")
+    assert not is_required(finding, check, policy, profile_named("container-gpu"), require_all=False)
+    assert is_required(finding, check, policy, profile_named("node-gpu"), require_all=False)
+
+
+def test_profiles() -> None:
+    assert detect_profile(container=True, gpus=False) == "container-cpu"
+    assert detect_profile(container=False, gpus=True) == "node-gpu"
+    with pytest.raises(InputError, match="did you mean production"):
+        profile_named("productoin")

@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import pytest
+
+from amdcheck.api import HOST, failed, passed, shown, skipped, undetermined, warned
+from amdcheck.engine.exits import STYLES, ExitStyle, event_exit, verdict_exit
+from amdcheck.engine.verdict import summarize
+from amdcheck.model.finding import Finding, Owner, Remedy, Step, Subject
+from amdcheck.model.report import Lost, Summary
+from amdcheck.model.value import Unknown
+
+
+def remedy(owner: Owner = "node") -> Remedy:
+    step = Step(text="t", argv=None, root=False, reboot=False)
+    return Remedy(action="configure", owner=owner, steps=(step,), reference=None)
+
+
+PASS = passed("cpu.vendor", HOST, "AMD", shown("/proc/cpuinfo", "AuthenticAMD"))
+WARN = warned("numa.balancing/on", HOST, "on", shown("/proc/x", "1"), remedy=remedy())
+FAIL = failed("gpu.present/none", HOST, "no GPU", shown("/sys/bus", "0"), remedy=remedy())
+UNKNOWN = undetermined("cpu.cache", HOST, "no sizes", because=Unknown("absent", "/sys/c"))
+SKIP = skipped("pci.link-width", HOST, "no GPU")
+
+
+def judged(
+    *findings: Finding,
+    required: bool = True,
+    amd_present: bool = True,
+    cpu_host: bool = False,
+    lost: tuple[Lost, ...] = (),
+    style: ExitStyle = "gate",
+    fail_on_warn: bool = False,
+) -> Summary:
+    return summarize(
+        findings,
+        [required] * len(findings),
+        amd_present=amd_present,
+        cpu_host=cpu_host,
+        lost=lost,
+        style=style,
+        fail_on_warn=fail_on_warn,
+    )
+
+
+@pytest.mark.parametrize(
+    ("findings", "verdict"),
+    [
+        ((PASS, SKIP), "ready"),
+        ((PASS, WARN), "ready-with-warnings"),
+        ((PASS, WARN, UNKNOWN), "undetermined"),
+        ((PASS, WARN, UNKNOWN, FAIL), "not-ready"),
+    ],
+)
+def test_the_worst_finding_decides(findings: tuple[Finding, ...], verdict: str) -> None:
+    assert judged(*findings).verdict == verdict
+
+
+def test_an_advisory_unknown_does_not_change_the_verdict() -> None:
+    assert judged(PASS, UNKNOWN, required=False).verdict == "ready"
+
+
+def test_nothing_of_amd_is_undetermined() -> None:
+    summary = judged(PASS, amd_present=False)
+    assert (summary.verdict, summary.exit_code) == ("undetermined", 3)
+    assert "no AMD CPU and no AMD GPU" in summary.headline
+
+
+def test_a_cpu_hosts_headline_says_so() -> None:
+    assert judged(PASS, cpu_host=True).headline.startswith("CPU host, no AMD GPU: READY")
+
+
+def test_what_root_would_add_is_counted_by_check() -> None:
+    lost = tuple(Lost(check=c, needs="root", source=s) for c, s in (("a.b", "/x"), ("a.b", "/y"), ("a.c", "/z")))
+    assert judged(PASS, lost=lost).headline.endswith("(2 checks need root: sudo amdcheck all)")
+
+
+def test_only_an_unwaived_fail_of_the_node_drains() -> None:
+    user = failed("gpu.present/none", HOST, "m", shown("/x", "0"), remedy=remedy("user"))
+    assert judged(FAIL).drain
+    assert not judged(user).drain
+    assert not judged(WARN).drain
+
+
+def test_the_reason_is_one_ascii_line_of_at_most_200_bytes() -> None:
+    long = failed(
+        "gpu.present/none", Subject(kind="gpu", id="0000:c3:00.0"), "ü" * 300, shown("/x", "0"), remedy=remedy()
+    )
+    reason = judged(long, FAIL).reason
+    assert len(reason.encode()) <= 200
+    assert reason.isascii()
+    assert "\n" not in reason
+    assert reason.startswith("amdcheck: not-ready: gpu.present/none on 0000:c3:00.0: ???")
+
+
+def test_the_reason_names_the_worst_and_how_many_more() -> None:
+    assert judged(FAIL, FAIL, WARN).reason == "amdcheck: not-ready: gpu.present/none: no GPU and 1 more"
+
+
+def test_counts_are_disjoint_and_sum_up() -> None:
+    counts = judged(PASS, WARN, FAIL, UNKNOWN, SKIP).counts
+    assert (counts.pass_, counts.warn, counts.fail, counts.unknown, counts.skip) == (1, 1, 1, 1, 1)
+
+
+# The exit table as the contract has it: event -> (gate, nagios, npd).
+TABLE = {
+    "ready": (0, 0, 0),
+    "ready-with-warnings": (0, 1, 0),
+    "not-ready": (1, 2, 1),
+    "undetermined": (3, 3, 2),
+    "usage": (2, 3, 2),
+    "report-lost": (74, 3, 2),
+    "bug": (70, 3, 2),
+    "locked": (3, 3, 2),
+    "sigint": (130, 3, 2),
+    "sigterm": (143, 3, 2),
+}
+
+
+@pytest.mark.parametrize("event", TABLE)
+def test_exit_table(event: str) -> None:
+    if event in ("ready", "ready-with-warnings", "not-ready", "undetermined"):
+        codes = tuple(verdict_exit(event, style, fail_on_warn=False) for style in STYLES)  # type: ignore[arg-type]
+    else:
+        codes = tuple(event_exit(event, style) for style in STYLES)  # type: ignore[arg-type]
+    assert codes == TABLE[event]
+
+
+def test_fail_on_warn_is_gates_alone() -> None:
+    assert judged(WARN, fail_on_warn=True).exit_code == 1
+    assert judged(WARN, fail_on_warn=True, style="npd").exit_code == 0
