@@ -14,7 +14,7 @@ from amdcheck.facts.cpuinfo import CpuInfo, decimal
 from amdcheck.facts.cpulist import ID_LIMIT, format_cpulist, parse_cpulist, parse_cpumap
 from amdcheck.facts.registry import fact
 from amdcheck.host.protocol import Host
-from amdcheck.knowledge.epyc import AMD, isa_names
+from amdcheck.knowledge.epyc import AMD, Generation, Series, generation, isa_names, series
 from amdcheck.model.value import Known, Unknown, Value
 
 FOLDER = "/sys/devices/system/cpu"
@@ -102,6 +102,20 @@ class Cpu(Struct, frozen=True, kw_only=True):
     def isa(self) -> tuple[str, ...]:
         """The instruction sets that matter here and that every CPU offers: avx2, fma, avx512, vnni, bf16 ..."""
         return isa_names(self.flags.or_none() or ())
+
+    @property
+    def series(self) -> Series | None:
+        """The row of a server part, None for others and for what the table does not have."""
+        if isinstance(self.family, Unknown) or isinstance(self.model, Unknown):
+            return None
+        return series(family=self.family.value, model=self.model.value, name=self.model_name.or_none() or "")
+
+    @property
+    def generation(self) -> Generation | None:
+        """The Zen generation, None for what is older than Zen or newer than the table."""
+        if isinstance(self.family, Unknown) or isinstance(self.model, Unknown):
+            return None
+        return generation(self.family.value, self.model.value)
 
     def cores_among(self, cpus: Iterable[int]) -> int:
         """How many cores these CPUs belong to; 0 where the topology is not readable."""

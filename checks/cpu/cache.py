@@ -9,7 +9,6 @@ from amdcheck.api import (
     HOST,
     Evidence,
     Finding,
-    Known,
     Unknown,
     check,
     evidence,
@@ -23,7 +22,7 @@ from amdcheck.api import (
 from amdcheck.facts.cpu import FOLDER, Cache, Cpu
 from amdcheck.facts.cpulist import format_cpulist
 from amdcheck.facts.platform import Platform
-from amdcheck.knowledge.epyc import Series, series
+from amdcheck.knowledge.epyc import Series
 from amdcheck.knowledge.remedies import remedy
 
 Shape = tuple[int, int]  # KiB, cores
@@ -54,7 +53,7 @@ def cache(cpu: Cpu, platform: Platform) -> Iterator[Finding]:
     elif not cpu.l3:
         yield _without_l3(cpu, platform)
     else:
-        row = _series(cpu)
+        row = cpu.series
         virtual = platform.virtualization is not None
         findings = [*_merged(cpu, row), *(_split(cpu, row) if virtual else ()), *_uneven(cpu, row, virtual=virtual)]
         yield from findings or [_alike(cpu, row, platform)]
@@ -75,13 +74,6 @@ def _unread(cpu: Cpu) -> Unknown | None:
     if cpu.l3 and without:
         return Unknown("absent", f"{FOLDER}/cpu{min(without)}/cache", f"CPUs {format_cpulist(without)} show no L3")
     return None
-
-
-def _series(cpu: Cpu) -> Series | None:
-    family, model = cpu.family.or_none(), cpu.model.or_none()
-    if family is None or model is None:
-        return None
-    return series(family=family, model=model, name=cpu.model_name.or_none() or "")
 
 
 def _shape(cpu: Cpu, slice: Cache) -> Shape:
@@ -161,7 +153,7 @@ def _uneven(cpu: Cpu, row: Series | None, *, virtual: bool) -> Iterator[Finding]
             HOST,
             f"{len(odd)} of {len(cpu.l3)} slices differ from the others ({_words(usual)}): {named}.",
             *_slices(cpu),
-            *([evidence(cpu.offline, note="offline CPUs")] if isinstance(cpu.offline, Known) else []),
+            shown(cpu.offline.source, format_cpulist(cpu.offline.or_none() or ()) or "none", note="offline CPUs"),
             expected=_words(usual),
             actual=named,
             remedy=remedy("cpu.cache/uneven"),

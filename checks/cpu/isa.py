@@ -22,7 +22,7 @@ from amdcheck.api import (
 )
 from amdcheck.facts.cpu import Cpu
 from amdcheck.facts.platform import Platform
-from amdcheck.knowledge.epyc import FIRST_ZEN, every_zen_isa, generation, instruction_sets, series
+from amdcheck.knowledge.epyc import FIRST_ZEN, every_zen_isa, instruction_sets
 from amdcheck.knowledge.isa import isa_table
 from amdcheck.knowledge.remedies import remedy
 
@@ -52,18 +52,20 @@ def isa(cpu: Cpu, platform: Platform) -> Iterator[Finding]:
         if isinstance(value, Unknown):
             yield undetermined("cpu.isa", HOST, "The processor's family could not be read.", because=value)
             return
-    family, model = cpu.family.or_none() or 0, cpu.model.or_none() or 0
-    expected = _expected(family, model, platform)
-    findings = [*_uneven(cpu), *_outside_the_table(cpu, platform, family, model), *_withheld(cpu, platform, expected)]
+    expected = _expected(cpu, platform)
+    findings = [*_uneven(cpu), *_outside_the_table(cpu, platform), *_withheld(cpu, platform, expected)]
     yield from findings or [_complete(cpu, platform, expected)]
 
 
-def _expected(family: int, model: int, platform: Platform) -> tuple[str, ...]:
+def _expected(cpu: Cpu, platform: Platform) -> tuple[str, ...]:
     """What the generation has; what every Zen has for a newer one, and for a guest that is shown an older family."""
-    zen = generation(family, model)
-    if zen is not None:
-        return zen.isa
-    return every_zen_isa() if family >= FIRST_ZEN or platform.virtualization else ()
+    if cpu.generation is not None:
+        return cpu.generation.isa
+    return every_zen_isa() if platform.virtualization or not _is_before_zen(cpu) else ()
+
+
+def _is_before_zen(cpu: Cpu) -> bool:
+    return (cpu.family.or_none() or FIRST_ZEN) < FIRST_ZEN
 
 
 def _complete(cpu: Cpu, platform: Platform, expected: tuple[str, ...]) -> Finding:
@@ -104,12 +106,11 @@ def _uneven(cpu: Cpu) -> Iterator[Finding]:
         )
 
 
-def _outside_the_table(cpu: Cpu, platform: Platform, family: int, model: int) -> Iterator[Finding]:
+def _outside_the_table(cpu: Cpu, platform: Platform) -> Iterator[Finding]:
     name = cpu.model_name.or_none() or ""
-    zen = generation(family, model)
-    is_new_series = "EPYC" in name and series(family=family, model=model, name=name) is None
-    who = f"{name} (family {family} model {model})".strip()
-    if family < FIRST_ZEN and platform.virtualization is None:
+    zen = cpu.generation
+    who = f"{name} (family {cpu.family.or_none()} model {cpu.model.or_none()})".strip()
+    if _is_before_zen(cpu) and platform.virtualization is None:
         yield warned(
             "cpu.isa/before-zen",
             HOST,
@@ -119,7 +120,7 @@ def _outside_the_table(cpu: Cpu, platform: Platform, family: int, model: int) ->
             actual=" ".join(cpu.isa) or "neither",
             remedy=remedy("cpu.isa/before-zen"),
         )
-    elif family >= FIRST_ZEN and (zen is None or is_new_series):
+    elif not _is_before_zen(cpu) and (zen is None or ("EPYC" in name and cpu.series is None)):
         held_to = f"its generation, Zen {zen.generation}" if zen else "what every Zen has"
         yield warned(
             "cpu.isa/not-in-table",

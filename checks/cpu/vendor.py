@@ -20,7 +20,7 @@ from amdcheck.api import (
 )
 from amdcheck.facts.cpu import Cpu
 from amdcheck.facts.platform import Platform
-from amdcheck.knowledge.epyc import HYGON, generation, series
+from amdcheck.knowledge.epyc import HYGON
 
 
 @check("cpu.vendor", title="Processor vendor", level="quick")
@@ -56,10 +56,7 @@ def _explained(reason: str, cpu: Cpu) -> str:
 
 def _name(cpu: Cpu) -> str:
     name = cpu.model_name.or_none() or "without a name"
-    family, model = cpu.family.or_none(), cpu.model.or_none()
-    if family is None or model is None:
-        return name
-    row, zen = series(family=family, model=model, name=name), generation(family, model)
+    row, zen = cpu.series, cpu.generation
     known = row.series if row else f"Zen {zen.generation}" if zen else None
     return f"{name} ({known})" if known else name
 
