@@ -1,0 +1,46 @@
+"""`capture`: record a machine, or unpack a recording."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from amdcheck.cli.options import EvidenceOptions
+from amdcheck.cli.output import check_writable, tell, to_file, to_stdout
+from amdcheck.cli.request import evidence_request, run
+from amdcheck.cli.terminal import progress_on_stderr
+from amdcheck.model.errors import InputError
+from amdcheck.model.text import printable
+
+STDOUT = Path("-")
+
+
+def record(options: EvidenceOptions, file: Path) -> int:
+    """Run and write what was read. A recording that exists is never overwritten: the machine may be gone since.
+
+    Raises InputError and Ending.
+    """
+    if file != STDOUT:
+        if file.exists() or file.is_symlink():
+            raise InputError(f"{printable(str(file))} exists; a recording is not overwritten, choose another name")
+        check_writable(file)
+    with progress_on_stderr(wanted=True) as on_progress:
+        result = run(evidence_request(options, capture=True), on_progress=on_progress)
+    assert result.capture is not None
+    if file == STDOUT:
+        to_stdout(result.capture)
+    else:
+        to_file(file, result.capture, private=True)  # it names serials, hosts and users
+        kib = len(result.capture) / 1024
+        tell(f"recorded {kib:.0f} KiB; judge it with: amdcheck all --host {shlex.quote(str(file))}")
+    tell("the recording is raw (redacted: false): it holds serial numbers, host and user names; share it with care")
+    return 0
+
+
+def unpack_capture(folder: Path, file: Path) -> int:
+    """Write the recording as a host tree into a new folder. Raises InputError."""
+    from amdcheck.host.unpack import unpack
+
+    unpack(file, folder)
+    tell(f"unpacked into {folder}")
+    return 0

@@ -1,0 +1,94 @@
+"""What can be listed and explained: the checks, and the outcomes that have a remedy of their own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from amdcheck.cli.ending import NO_CHECKS, Ending
+from amdcheck.engine.registry import GROUPS, Check, Needs, all_checks
+from amdcheck.knowledge.remedies import RemedyTemplate, remedies
+from amdcheck.model.expectations import Level
+from amdcheck.model.finding import Action, Owner, Step
+
+_HOLE = re.compile(r"\{(\w+):\w+\}")
+
+
+class ListedCheck(Struct, frozen=True, kw_only=True):
+    """A check as `list` shows it."""
+
+    id: str
+    title: str
+    level: Level
+    needs: Needs
+    required: bool
+    origin: str  # the module that brings it
+
+
+class OutcomePage(Struct, frozen=True, kw_only=True):
+    """What an outcome means and what to do about it; the holes of commands are shown as <name>."""
+
+    id: str
+    meaning: str
+    action: Action | None
+    owner: Owner | None
+    steps: tuple[Step, ...]
+    reference: str | None
+
+
+class CheckPage(Struct, frozen=True, kw_only=True):
+    """The manual page of a check and the outcomes that are its own."""
+
+    check: ListedCheck
+    page: str
+    outcomes: tuple[OutcomePage, ...]
+
+
+def every_check() -> Mapping[str, Check]:
+    """All checks by id, in order. Raises Ending when the installation has brought none of its own."""
+    checks = all_checks()
+    if not any(check.origin.startswith("amdcheck.checks.") for check in checks.values()):
+        raise Ending("bug", NO_CHECKS)
+    return checks
+
+
+def listed(check: Check) -> ListedCheck:
+    return ListedCheck(
+        id=check.id,
+        title=check.title,
+        level=check.level,
+        needs=check.needs,
+        required=check.required,
+        origin=check.origin,
+    )
+
+
+def check_page(check: Check) -> CheckPage:
+    own = (page for id, page in every_outcome().items() if id.partition("/")[0] == check.id)
+    return CheckPage(check=listed(check), page=check.page, outcomes=tuple(own))
+
+
+def every_outcome() -> Mapping[str, OutcomePage]:
+    """All outcomes with a remedy of their own by finding id, in order."""
+    return {id: _outcome_page(id, row) for group in GROUPS for id, row in sorted(remedies(group).items())}
+
+
+def _outcome_page(id: str, row: RemedyTemplate) -> OutcomePage:
+    return OutcomePage(
+        id=id,
+        meaning=row.meaning,
+        action=row.action,
+        owner=row.owner,
+        steps=tuple(
+            Step(
+                text=_HOLE.sub(r"<\1>", step.text),
+                argv=tuple(_HOLE.sub(r"<\1>", word) for word in step.argv) or None,
+                root=step.root,
+                reboot=step.reboot,
+            )
+            for step in row.steps
+        ),
+        reference=row.reference,
+    )

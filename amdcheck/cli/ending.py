@@ -1,0 +1,16 @@
+"""The exception by which a command ends without a verdict."""
+
+from __future__ import annotations
+
+from amdcheck.engine.exits import Event
+
+NO_CHECKS = "no built-in check is registered: this installation of amdcheck is broken"
+
+
+class Ending(Exception):
+    """The run ends with this event of the exit table. An empty message: there is nobody left to tell."""
+
+    def __init__(self, event: Event, message: str = "") -> None:
+        super().__init__(message)
+        self.event = event
+        self.message = message

@@ -1,0 +1,102 @@
+"""`facts`: what was read, without judgement."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from amdcheck.cli.options import EvidenceOptions, ShowFormat
+from amdcheck.cli.output import to_stdout
+from amdcheck.cli.request import evidence_request, read_facts
+from amdcheck.cli.sheet import Sheet
+from amdcheck.cli.terminal import view_of_stdout
+
+_LONGEST = 160  # characters of one value on a screen; JSON has them all
+
+
+def show_facts(options: EvidenceOptions, format: ShowFormat) -> int:
+    """Read every fact of the host and write it. Raises InputError and Ending."""
+    facts = read_facts(evidence_request(options))
+    if format == "json":
+        to_stdout(msgspec.json.format(msgspec.json.encode(facts), indent=2) + b"\n")
+        return 0
+    to_stdout(facts_text(facts, Sheet(view_of_stdout(detail="normal", no_color=True))))
+    return 0
+
+
+def facts_text(facts: Mapping[str, object], sheet: Sheet) -> str:
+    """One block a fact, one line a value with the place it was read at."""
+    for number, (name, fact) in enumerate(facts.items()):
+        if number:
+            sheet.line()
+        sheet.line(name)
+        _member(sheet, fact, "  ")
+    return sheet.text()
+
+
+def _member(sheet: Sheet, value: object, indent: str) -> None:
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            _named(sheet, str(key), item, indent)
+    elif isinstance(value, (list, tuple)):
+        for number, item in enumerate(value):
+            _named(sheet, str(number), item, indent)
+    else:
+        sheet.words(_scalar(value), first=indent)
+
+
+def _named(sheet: Sheet, name: str, value: object, indent: str) -> None:
+    head = f"{indent}{name}: "
+    hang = len(indent) + 2
+    if isinstance(value, Mapping) and value.get("outcome") == "unknown":
+        detail = f" ({value['detail']})" if value.get("detail") else ""
+        sheet.words(f"not known, {value.get('reason')}{detail}  [{value.get('source')}]", first=head, hang=hang)
+    elif isinstance(value, Mapping) and value.get("outcome") == "known":
+        inner = value.get("value")
+        if _is_flat(inner):
+            sheet.words(f"{_flat(inner)}  [{value.get('source')}]", first=head, hang=hang)
+        else:
+            sheet.words(f"[{value.get('source')}]", first=head, hang=hang)
+            _member(sheet, inner, indent + "  ")
+    elif _is_flat(value):
+        sheet.words(_flat(value), first=head, hang=hang)
+    else:
+        sheet.line(head.rstrip())
+        _member(sheet, value, indent + "  ")
+
+
+def _is_flat(value: object) -> bool:
+    if isinstance(value, (list, tuple)):
+        return not any(isinstance(item, (Mapping, list, tuple)) for item in value)
+    return not isinstance(value, Mapping) or not value
+
+
+def _flat(value: object) -> str:
+    if isinstance(value, (list, tuple)):
+        text = _ranges(value) or ", ".join(_scalar(item) for item in value) or "none"
+    else:
+        text = _scalar(value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+
+def _scalar(value: object) -> str:
+    if value is None or value == {}:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value)
+
+
+def _ranges(numbers: Sequence[object]) -> str:
+    """Ascending integers as the kernel writes them: 0-63,128-191. Empty for anything else."""
+    whole = [n for n in numbers if isinstance(n, int) and not isinstance(n, bool)]
+    if not whole or len(whole) != len(numbers) or whole != sorted(set(whole)):
+        return ""
+    runs: list[list[int]] = []
+    for number in whole:
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)

@@ -1,0 +1,105 @@
+"""What the reader's screen can do, and the progress shown on it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from time import monotonic
+from typing import TextIO
+
+from amdcheck.engine.run import Progress
+from amdcheck.report.view import Detail, View
+
+PATIENCE_S = 0.7  # runs that end sooner show no progress, and never load what draws it
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    try:
+        return stream is not None and stream.isatty()
+    except ValueError:  # closed
+        return False
+
+
+def view_of_stdout(*, detail: Detail, no_color: bool) -> View:
+    """Colour only on a terminal that has it and a reader who wants it; the width of the terminal or of COLUMNS."""
+    able = is_terminal(sys.stdout) and os.environ.get("TERM") not in (None, "", "dumb")
+    return View(
+        width=shutil.get_terminal_size((80, 24)).columns,
+        colour=able and not no_color and not os.environ.get("NO_COLOR"),
+        ascii=not reads_unicode(os.environ, dumb=is_terminal(sys.stdout) and os.environ.get("TERM") == "dumb"),
+        detail=detail,
+    )
+
+
+def reads_unicode(environment: Mapping[str, str], *, dumb: bool = False) -> bool:
+    """Whether the reader's locale, as POSIX finds it, is one of UTF-8.
+
+    Python itself sets LC_CTYPE=C.UTF-8 when it starts in the C locale (PEP 538); that says nothing of the reader.
+    """
+    if dumb:
+        return False
+    language = environment.get("LANG", "")
+    ctype = environment.get("LC_CTYPE", "")
+    if ctype in ("C.UTF-8", "C.utf8", "UTF-8") and language in ("", "C", "POSIX"):
+        ctype = ""
+    locale = environment.get("LC_ALL") or ctype or language
+    return locale.lower().replace("-", "").endswith("utf8") or "utf8@" in locale.lower().replace("-", "")
+
+
+@contextmanager
+def progress_on_stderr(*, wanted: bool) -> Iterator[Callable[[Progress], None] | None]:
+    """A line on standard error that says how far the run is; only on a terminal, only for runs that take a while."""
+    if not wanted or not is_terminal(sys.stderr) or os.environ.get("TERM") in (None, "", "dumb"):
+        yield None
+        return
+    line = _ProgressLine()
+    try:
+        yield line.show
+    finally:
+        line.stop()
+
+
+class _ProgressLine:
+    """rich's progress, loaded when there is something to wait for. It is drawn by hand: no thread lives beside
+    the supervisor, which forks."""
+
+    def __init__(self) -> None:
+        self._started = monotonic()
+        self._stop: Callable[[], None] | None = None
+        self._draw: Callable[[Progress], None] | None = None
+
+    def show(self, step: Progress) -> None:
+        if self._draw is None:
+            if monotonic() - self._started < PATIENCE_S:
+                return
+            self._draw = self._begin()
+        self._draw(step)
+
+    def stop(self) -> None:
+        if self._stop is not None:
+            self._stop()
+
+    def _begin(self) -> Callable[[Progress], None]:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+        from rich.progress import Progress as Bar
+
+        bar = Bar(
+            BarColumn(bar_width=20),
+            MofNCompleteColumn(),
+            TextColumn("{task.description}", markup=False),
+            console=Console(stderr=True, markup=False, highlight=False),
+            transient=True,
+            auto_refresh=False,
+        )
+        task = bar.add_task("", total=None)
+        bar.start()
+        self._stop = bar.stop
+
+        def draw(step: Progress) -> None:
+            bar.update(task, completed=step.done, total=step.total, description=step.check, refresh=True)
+
+        return draw
