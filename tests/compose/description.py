@@ -1,0 +1,220 @@
+"""Machine descriptions (fixtures/machines/*.toml) as typed records: a machine in the field's words."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+
+
+class DescriptionError(ValueError):
+    """A description or fault that cannot be composed; the message names the file and the key."""
+
+
+class _Table(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of every table of a description: an unknown key is an error."""
+
+
+class Platform(_Table, frozen=True, kw_only=True):
+    """The board as DMI names it; `hypervisor` for a guest."""
+
+    vendor: str
+    product: str
+    bios: tuple[str, str, str]  # vendor, version, date
+    hypervisor: Literal["kvm"] | None = None
+
+
+class Cpu(_Table, frozen=True, kw_only=True):
+    """Sockets, SMT, NPS (0: one node over all sockets; "l3": a node for each L3) and memory, with their faults."""
+
+    product: str
+    sockets: int = 1
+    smt: bool = True
+    nps: Literal[0, 1, 2, 4, "l3"] = 1
+    memory_gib: int
+    cores: int | None = None  # a socket; None: as the product has
+    l3_mib: int | None = None  # of one slice
+    offline: tuple[int, ...] = ()
+    masked_flags: tuple[str, ...] = ()  # not offered by any CPU
+    masked_on: dict[str, tuple[str, ...]] = {}  # CPU number -> flags that this one lacks
+    nodes_without_memory: tuple[int, ...] = ()
+    equal_distances: bool = False  # firmware without a sensible SLIT: 10 everywhere
+    vendor: str | None = None
+    hypervisor_bit: bool | None = None  # None: as the platform says
+
+
+class Os(_Table, frozen=True, kw_only=True):
+    """Distribution and kernel; `options` are added to the kernel's command line."""
+
+    release: str
+    kernel: str
+    options: tuple[str, ...] = ()
+
+
+class Settings(_Table, frozen=True, kw_only=True):
+    """What an administrator sets. None: the file does not exist on this kernel."""
+
+    numa_balancing: int | None = None
+    transparent_hugepages: Literal["always", "madvise", "never"] = "madvise"
+    iommu: Literal["identity", "DMA", "DMA-FQ", "off"] = "identity"
+    dmesg_restrict: Literal[0, 1] = 1
+    noretry: int = -1
+    hmm: bool = True  # device memory registered with HMM, and the kernel options for it
+    kernel_log: tuple[str, ...] = ()  # lines added to this boot's log
+
+
+class Driver(_Table, frozen=True, kw_only=True):
+    """amdgpu: in-tree, or a DKMS release of products/software.toml; `built` for the running kernel."""
+
+    kind: Literal["in-tree", "dkms"]
+    release: str | None = None
+    loaded: bool = True
+    built: bool = True
+
+
+class Rocm(_Table, frozen=True, kw_only=True):
+    """One ROCm installation."""
+
+    version: str
+    miopen: bool = True
+    miopen_says: str | None = None  # the version its library reports, when that is not the release's
+    kernel_databases: bool = True
+
+
+class Slot(_Table, frozen=True, kw_only=True):
+    """One GPU: its address, the root port above it, its hive, and what is wrong with it."""
+
+    at: str
+    port: str
+    hive: int | None = None
+    link_width: int | None = None  # what the slot trained to
+    link_gts: float | None = None
+    on_bus: bool = True
+    bound: bool = True  # to amdgpu
+    missing_partitions: tuple[int, ...] = ()
+    compute_partition: str | None = None  # other than the machine's
+    render_group: str = "render"
+    node: int | None = None  # NUMA node, when the firmware names another than the root complex's
+
+
+class Gpus(_Table, frozen=True, kw_only=True):
+    """The GPUs, all of one product. `switch`: a PCIe switch between root port and card; `packages`: GCDs in pairs."""
+
+    product: str
+    compute_partition: str | None = None
+    memory_partition: str | None = None
+    switch: str | None = None
+    gcds_per_package: int = 1
+    slot: tuple[Slot, ...]
+    xgmi_missing: tuple[tuple[int, int], ...] = ()  # pairs of slots whose XGMI link is down
+
+
+class OtherDevice(_Table, frozen=True, kw_only=True):
+    """A PCI device that is no AMD GPU: NIC, NVMe, the BMC's VGA."""
+
+    at: str
+    port: str
+    id: str  # vendor:device
+    class_code: str
+    driver: str | None = None
+    lanes: int = 16
+    gts: float = 16.0
+
+
+class Smi(_Table, frozen=True, kw_only=True):
+    """The vendor tools of the machine: what they say beside the truth, and how long they take."""
+
+    installed: bool = True
+    seconds: float = 0.4
+    hangs: bool = False
+    prints: str | None = None  # instead of JSON
+    forgets_gpus: tuple[int, ...] = ()
+    driver_version: str | None = None
+
+
+class SelfTests(_Table, frozen=True, kw_only=True):
+    """What is wrong with the machine's computing; lists name instruction sets by their flags."""
+
+    illegal_instruction: tuple[str, ...] = ()
+    wrong_result: tuple[str, ...] = ()
+    plant_unnoticed: tuple[str, ...] = ()
+    allocator_ignores_alignment: bool = False
+
+
+class User(_Table, frozen=True, kw_only=True):
+    """Who runs amdcheck."""
+
+    name: str = "root"
+    uid: int = 0
+    groups: tuple[str, ...] = ("root",)
+
+
+class Healthy(_Table, frozen=True, kw_only=True):
+    """What a run says of the machine without a fault: findings as "id subject". There is never a fail."""
+
+    unknown: tuple[str, ...] = ()
+    warn: tuple[str, ...] = ()
+
+
+class Machine(_Table, frozen=True, kw_only=True):
+    """A whole machine."""
+
+    title: str
+    platform: Platform
+    cpu: Cpu
+    os: Os
+    settings: Settings = Settings()
+    driver: Driver | None = None
+    rocm: tuple[Rocm, ...] = ()
+    gpus: Gpus | None = None
+    device: tuple[OtherDevice, ...] = ()
+    smi: Smi = Smi()
+    selftest: SelfTests = SelfTests()
+    user: User = User()
+    healthy: Healthy = Healthy()
+
+
+def machine_names() -> tuple[str, ...]:
+    """The machines that are described."""
+    return tuple(sorted(path.stem for path in (FIXTURES / "machines").glob("*.toml")))
+
+
+def raw_machine(name: str) -> dict[str, Any]:
+    """The description as TOML gives it; DescriptionError names the nearest machine when there is none of that name."""
+    if name not in machine_names():
+        near = get_close_matches(name, machine_names(), n=1)
+        raise DescriptionError(f"no machine {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+    return read_toml(f"machines/{name}")
+
+
+def parse_machine(name: str, raw: dict[str, Any]) -> Machine:
+    """The typed description."""
+    try:
+        return msgspec.convert(raw, Machine)
+    except msgspec.ValidationError as error:
+        raise DescriptionError(f"fixtures/machines/{name}.toml: {error}") from None
+
+
+@functools.cache
+def _text(name: str) -> str:
+    return (FIXTURES / f"{name}.toml").read_text(encoding="utf-8")
+
+
+def read_toml(name: str) -> dict[str, Any]:
+    """A fresh copy of fixtures/NAME.toml."""
+    try:
+        return tomllib.loads(_text(name))
+    except tomllib.TOMLDecodeError as error:
+        raise DescriptionError(f"fixtures/{name}.toml: {error}") from None

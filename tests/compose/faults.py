@@ -1,0 +1,132 @@
+"""Named faults (fixtures/faults/*.toml): what changes on which machine, and what amdcheck must say of it."""
+
+from __future__ import annotations
+
+import functools
+from difflib import get_close_matches
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from amdcheck.host.capture import Outcome
+from amdcheck.model.expectations import Level
+from amdcheck.model.finding import Finding, Status, SubjectKind
+from tests.compose.description import FIXTURES, DescriptionError, read_toml
+from tests.compose.plan import Plan
+from tests.compose.rocm import root_of
+from tests.compose.tree import Tree
+
+
+class ExpectedFinding(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A finding that the fault must yield. `subject` is "kind id"; "gpu 3" is the fourth GPU of the description."""
+
+    id: str
+    subject: str
+    status: Status
+
+    def subject_id(self, plan: Plan) -> tuple[SubjectKind, str]:
+        """The subject with places filled in."""
+        kind, _, name = filled(self.subject, plan).partition(" ")
+        if kind == "gpu" and name.isdecimal():
+            name = plan.gpus[int(name)].bdf
+        return msgspec.convert(kind, SubjectKind), name or kind
+
+    def matches(self, finding: Finding, plan: Plan) -> bool:
+        """Is this the finding?"""
+        return (finding.id, finding.status, finding.subject.kind, finding.subject.id) == (
+            self.id,
+            self.status,
+            *self.subject_id(plan),
+        )
+
+
+class Fault(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One fault. `machine` is merged into the description; `files`, `remove` and `unread` change the finished host.
+
+    In a list of tables a number as key changes that entry: machine.gpus.slot.2 is the third GPU.
+    """
+
+    says: str
+    machines: tuple[str, ...]
+    level: Level = "quick"
+    expect_gpus: int | None = None  # --expect-gpus of the run
+    python: str | None = None  # --python of the run
+    machine: dict[str, Any] = {}
+    files: dict[str, str] = {}
+    remove: tuple[str, ...] = ()
+    unread: dict[str, Outcome] = {}
+    expect: tuple[ExpectedFinding, ...]
+    also_fails: tuple[str, ...] = ()  # ids of further fails that follow from the fault
+
+
+@functools.cache
+def faults() -> dict[str, Fault]:
+    """Every fault by name."""
+    found: dict[str, Fault] = {}
+    for path in sorted((FIXTURES / "faults").glob("*.toml")):
+        for name, raw in read_toml(f"faults/{path.stem}").items():
+            if name in found:
+                raise DescriptionError(f"fixtures/faults/{path.name}: {name} is named twice")
+            try:
+                found[name] = msgspec.convert(raw, Fault)
+            except msgspec.ValidationError as error:
+                raise DescriptionError(f"fixtures/faults/{path.name}: {name}: {error}") from None
+    return found
+
+
+def fault(name: str) -> Fault:
+    """The fault of that name; DescriptionError names the nearest when there is none."""
+    known = faults()
+    if name not in known:
+        near = get_close_matches(name, known, n=1)
+        raise DescriptionError(f"no fault {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+    return known[name]
+
+
+def merge(into: dict[str, Any], change: dict[str, Any]) -> None:
+    """Put a change into a raw description. Tables are merged, everything else is replaced."""
+    for key, value in change.items():
+        present = into.get(key)
+        if isinstance(value, dict) and isinstance(present, dict):
+            merge(present, value)
+        elif isinstance(value, dict) and isinstance(present, list):
+            _merge_entries(key, present, value)
+        else:
+            into[key] = value
+
+
+def _merge_entries(key: str, present: list[Any], change: dict[str, Any]) -> None:
+    for place, entry in change.items():
+        if not place.isdecimal() or int(place) >= len(present):
+            raise DescriptionError(f"{key}.{place}: there are {len(present)} entries, counted from 0")
+        merge(present[int(place)], entry)
+
+
+def filled(text: str, plan: Plan) -> str:
+    """{gpu 2}: the address of a GPU; {rocm}: the first ROCm installation; {kernel}: the release; {dkms}: the build."""
+    places = {f"{{gpu {gpu.index}}}": gpu.bdf for gpu in plan.gpus}
+    places["{kernel}"] = plan.machine.os.kernel
+    if plan.machine.rocm:
+        places["{rocm}"] = root_of(plan.machine.rocm[0])
+    if plan.dkms:
+        places["{dkms}"] = plan.dkms.package
+    for place, value in places.items():
+        text = text.replace(place, value)
+    return text
+
+
+def change_files(fault: Fault, tree: Tree, plan: Plan) -> None:
+    """Apply the changes of a fault to the finished files."""
+    for path in fault.remove:
+        tree.remove(_place(path, tree, plan))
+    for path, content in fault.files.items():
+        tree.files[_place(path, tree, plan)] = filled(content, plan)
+    for path, outcome in fault.unread.items():
+        tree.unread[_place(path, tree, plan)] = outcome
+
+
+def _place(path: str, tree: Tree, plan: Plan) -> str:
+    """The real place of a path: its folder's links followed."""
+    folder, _, name = filled(path, plan).rpartition("/")
+    return f"{tree.real(folder)}/{name}" if folder else f"/{name}"

@@ -1,0 +1,116 @@
+"""What the children of self-tests print on the machine: it computes right, but for the faults it has."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from amdcheck.host.protocol import CommandResult, SelfTestResult
+from tests.compose import cpuid
+from tests.compose.plan import Plan
+from tests.compose.products import rocm_release
+from tests.compose.rocm import root_of
+
+# Size in bytes of the buffers that the alignment self-test holds, and how many at once.
+_SIZES = ((64, 32), (1024, 32), (4096, 32), (65536, 32), (1 << 20, 16), (4 << 20, 8), (64 << 20, 4))
+_LANES = {"sse2": 4, "avx2": 8, "fma": 8, "avx_vnni": 8}
+
+
+def selftest(plan: Plan, name: str, params: Sequence[str], python: str | None) -> SelfTestResult:
+    """The result of a self-test with these parameters. Raises KeyError for one that this module does not know."""
+    documents = {
+        "cpu.isa": _isa,
+        "cpu.alignment": _alignment,
+        "numpy_alignment": _numpy,
+        "miopen-version": _miopen,
+    }
+    document = {"test": name, **documents[name](plan, params)}
+    result = CommandResult(
+        argv=("amdcheck-selftest", name, *params),
+        rc=0,
+        stdout=json.dumps(document) + "\n",
+        stderr="",
+        duration_s=0.3,
+        timed_out=False,
+        truncated=False,
+        stuck=(),
+    )
+    return SelfTestResult(name=name, params=tuple(params), python=python, result=result)
+
+
+def _ended(result: object) -> dict[str, Any]:
+    return {"ended": "returned", "detail": None, "result": result}
+
+
+def _isa(plan: Plan, params: Sequence[str]) -> dict[str, Any]:
+    leaves, xcr0 = cpuid.leaves(plan)
+    return {
+        "lacks": None,
+        "kernels": [{"name": name, **_kernel(plan, name)} for name in params],
+        "cpuid": _ended({"leaves": leaves, "xcr0": xcr0}),
+    }
+
+
+def _kernel(plan: Plan, name: str) -> dict[str, Any]:
+    """Every word right and every planted bit noticed, but for what the machine's faults say."""
+    faults = plan.machine.selftest
+    if name in faults.illegal_instruction:
+        return {"ended": "SIGILL", "detail": None, "result": None}
+    registers, lanes = 12, _LANES.get(name, 16)
+    wrong = name in faults.wrong_result
+    planted = registers * lanes
+    return _ended(
+        {
+            "registers": registers,
+            "lanes": lanes,
+            "compared": 1024 * planted,
+            "wrong": 64 if wrong else 0,
+            "wrong_lanes": [5] if wrong else [],
+            "first_wrong": [{"register": 3, "lane": 5, "got": "0x42280000", "want": "0x42280001"}] if wrong else [],
+            "planted": planted,
+            "noticed": planted - (1 if name in faults.plant_unnoticed else 0),
+            "cpus": [plan.online[0].id],
+        }
+    )
+
+
+def _counts(*, aligned: bool, early: bool = False) -> list[dict[str, int]]:
+    """Buffers that begin on a line: all of them, or of small sizes those that happen to."""
+    return [
+        {"bytes": size, "held": held, "aligned": held if aligned else (held // 4 if size < 4096 and early else 0)}
+        for size, held in _SIZES
+    ]
+
+
+def _alignment(plan: Plan, params: Sequence[str]) -> dict[str, Any]:
+    good = not plan.machine.selftest.allocator_ignores_alignment
+    allocator = {
+        "name": "glibc 2.39",
+        "malloc": _counts(aligned=False, early=True),
+        "posix_memalign": _counts(aligned=good),
+        "aligned_alloc": _counts(aligned=good),
+    }
+    loads = {"width": int(params[0]), "offset": 16, "aligned_s": 2.1e-10, "straddling_s": 4.0e-10}
+    return {"allocator": _ended(allocator), "loads": _ended(loads)}
+
+
+def _numpy(plan: Plan, params: Sequence[str]) -> dict[str, Any]:
+    measured = {
+        "empty": _counts(aligned=False, early=True),
+        "sliced": _counts(aligned=True),
+        "allocated": _counts(aligned=True),
+        "contiguous_tried": len(_SIZES),
+        "contiguous_same": len(_SIZES),
+    }
+    return {"python": "3.12.3", "lacks": None, "numpy": "2.2.6", "handler": "default_allocator", "measured": measured}
+
+
+def _miopen(plan: Plan, params: Sequence[str]) -> dict[str, Any]:
+    """The library of the installation that the path leads into says its release's version."""
+    path = params[0]
+    for rocm in plan.machine.rocm:
+        if path.startswith((f"{root_of(rocm)}/", "/opt/rocm/lib")):
+            version = rocm.miopen_says or rocm_release(rocm.version).miopen
+            return _ended({"version": version})
+    return {"ended": "failed", "detail": f"OSError: {path}: cannot open shared object file", "result": None}
