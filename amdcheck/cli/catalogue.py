@@ -28,7 +28,7 @@ class ListedCheck(Struct, frozen=True, kw_only=True):
 
 
 class OutcomePage(Struct, frozen=True, kw_only=True):
-    """What an outcome means and what to do about it; the holes of commands are shown as <name>."""
+    """What an outcome means and what to do about it; the holes of commands are shown as NAME."""
 
     id: str
     meaning: str
@@ -83,8 +83,8 @@ def _outcome_page(id: str, row: RemedyTemplate) -> OutcomePage:
         owner=row.owner,
         steps=tuple(
             Step(
-                text=_HOLE.sub(r"<\1>", step.text),
-                argv=tuple(_HOLE.sub(r"<\1>", word) for word in step.argv) or None,
+                text=_named(step.text),
+                argv=tuple(_named(word) for word in step.argv) or None,
                 root=step.root,
                 reboot=step.reboot,
             )
@@ -92,3 +92,7 @@ def _outcome_page(id: str, row: RemedyTemplate) -> OutcomePage:
         ),
         reference=row.reference,
     )
+
+
+def _named(template: str) -> str:
+    return _HOLE.sub(lambda hole: hole[1].upper(), template)

@@ -16,6 +16,7 @@ from amdcheck.engine.registry import Check
 from amdcheck.model.errors import InputError
 from amdcheck.model.finding import RESERVED_OUTCOMES
 from amdcheck.model.text import printable
+from amdcheck.report.text import command_line
 
 
 def explain(options: ShowOptions, id: str) -> int:
@@ -91,8 +92,7 @@ def _outcome(sheet: Sheet, page: OutcomePage) -> None:
     for number, step in enumerate(page.steps, start=1):
         needs = " and ".join(w for w, needed in (("root", step.root), ("a reboot", step.reboot)) if needed)
         sheet.words(step.text + (f" (needs {needs})" if needs else ""), first=f"  {number}. ")
-        command = step.argv and " ".join(step.argv)  # a template: its holes are not quoted
-        if command:
-            sheet.line(f"     $ {'sudo ' if step.root and not command.startswith('sudo ') else ''}{command}")
+        if command := command_line(step, privileged=False):
+            sheet.line(f"     $ {command}")
     if page.reference:
         sheet.words(page.reference, first="See ", hang=2)

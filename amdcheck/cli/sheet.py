@@ -30,6 +30,7 @@ class Sheet:
             initial_indent=first,
             subsequent_indent=" " * (len(first) if hang is None else hang),
             break_on_hyphens=False,
+            break_long_words=False,  # addresses and paths are there to be copied
         ) or [first.rstrip()]
 
     def page(self, text: str) -> None:

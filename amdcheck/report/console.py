@@ -52,7 +52,7 @@ _PRIVILEGES = {"root": "root", "render": "the group render", "user": "this user"
 
 
 def render(report: Report, view: View) -> str:
-    """The report as lines of at most `view.width` columns; commands alone are never broken."""
+    """The report as lines of at most `view.width` columns; commands and web addresses alone are never broken."""
     page = _Page(view)
     if view.detail != "quiet":
         _header(page, report)
@@ -95,7 +95,8 @@ class _Page:
         body = Text()
         for part in parts:
             body.append_text(self._text(part))
-        wrapped = body.wrap(self._console, max(self._width - max(hang, head.cell_len), NARROWEST // 2), overflow="fold")
+        room = max(self._width - max(hang, head.cell_len), NARROWEST // 2)
+        wrapped = body.wrap(self._console, room, overflow="fold")
         for number, line in enumerate(wrapped):
             line.rstrip()
             self._lines.append(Text().append_text(Text(" " * hang) if number else head).append_text(line))
@@ -299,7 +300,9 @@ def _entry(page: _Page, entry: Entry, *, privileged: bool) -> None:
     page.paragraph("To do: ", page.span(first.remedy.action, "bold"), f" (owner: {first.remedy.owner})", first="  ")
     for number, steps in enumerate(entry.steps, start=1):
         _step(page, steps, number=number if len(entry.steps) > 1 else None, privileged=privileged)
-    if first.remedy.reference:
+    if first.remedy.reference and "://" in first.remedy.reference:
+        page.unbroken(f"see {first.remedy.reference}", indent=4, style="dim")
+    elif first.remedy.reference:
         page.paragraph(page.span(f"see {first.remedy.reference}", "dim"), first="    ")
 
 

@@ -41,7 +41,14 @@ def command_line(step: Step, *, privileged: bool) -> str | None:
     if not step.argv:
         return None
     argv = step.argv if privileged or not step.root or step.argv[0] == "sudo" else ("sudo", *step.argv)
-    return shlex.join(argv)
+    return " ".join(_quoted(word) for word in argv)
+
+
+def _quoted(word: str) -> str:
+    """The word for a shell; one that holds single quotes in double ones, where nothing in it means more there."""
+    if "'" in word and not set(word) & set('"$`\\!'):
+        return f'"{word}"'
+    return shlex.quote(word)
 
 
 def clipped(text: str, *, limit: int) -> str:

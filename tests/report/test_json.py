@@ -15,6 +15,7 @@ from amdcheck.model.report import Report
 from amdcheck.report import json as json_format
 from amdcheck.report.view import View
 from tests.report import samples
+from tests.schemas import committed_schema, schema
 
 CONTRACT_KEYS = {
     "": "schema tool run host policy summary findings",
@@ -34,26 +35,26 @@ def document(report: Report) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", samples.SAMPLES)
-def test_every_sample_satisfies_the_committed_schema(name: str, schemas: dict[str, Any]) -> None:
-    jsonschema.Draft202012Validator(schemas["report"]).validate(document(samples.SAMPLES[name]()))
+def test_every_sample_satisfies_the_committed_schema(name: str) -> None:
+    jsonschema.Draft202012Validator(schema("report")).validate(document(samples.SAMPLES[name]()))
 
 
 @pytest.mark.parametrize("name", ["report", "capture"])
-def test_committed_schema_is_what_the_code_generates(name: Document, schema_files: dict[str, str]) -> None:
-    assert schema_files[name] == schema_text(name)
+def test_committed_schema_is_what_the_code_generates(name: Document) -> None:
+    assert committed_schema(name) == schema_text(name)
 
 
-def test_schema_requires_every_key_of_every_report_record(schemas: dict[str, Any]) -> None:
-    for name, record in schemas["report"]["$defs"].items():
+def test_schema_requires_every_key_of_every_report_record() -> None:
+    for name, record in schema("report")["$defs"].items():
         if "properties" in record:
             assert record["required"] == list(record["properties"]), name
 
 
-def test_schema_rejects_a_report_without_a_key(schemas: dict[str, Any]) -> None:
+def test_schema_rejects_a_report_without_a_key() -> None:
     incomplete = document(samples.ready())
     del incomplete["summary"]["drain"]
     with pytest.raises(jsonschema.ValidationError, match="drain"):
-        jsonschema.Draft202012Validator(schemas["report"]).validate(incomplete)
+        jsonschema.Draft202012Validator(schema("report")).validate(incomplete)
 
 
 @pytest.mark.parametrize(("where", "keys"), CONTRACT_KEYS.items())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 
 import pytest
 from hypothesis import given
@@ -66,6 +67,19 @@ def test_command_that_has_sudo_gets_no_second_one() -> None:
 def test_words_of_a_command_are_quoted_for_a_shell() -> None:
     step = Step(text="x", argv=("ls", "a b;$(reboot)"), root=False, reboot=False)
     assert command_line(step, privileged=False) == "ls 'a b;$(reboot)'"
+
+
+@pytest.mark.parametrize("script", ["grep -E 'a|b' /x", "echo \"$HOME\" 'a'", "a'b`c`", "plain", "", "a\\'b", "hey!'"])
+def test_shell_reads_back_the_words_that_were_meant(script: str) -> None:
+    step = Step(text="x", argv=("printf", "%s", script), root=False, reboot=False)
+    line = command_line(step, privileged=False)
+    assert line is not None
+    assert subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=True).stdout == script
+
+
+def test_script_with_single_quotes_stays_readable() -> None:
+    step = Step(text="x", argv=("sh", "-c", "dmesg | grep -E 'a|b'"), root=True, reboot=False)
+    assert command_line(step, privileged=False) == "sudo sh -c \"dmesg | grep -E 'a|b'\""
 
 
 def test_step_without_a_command_has_no_line() -> None:

@@ -1,0 +1,157 @@
+"""Pages of checks and outcomes, and the way to them from a near miss."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from amdcheck.cli.catalogue import CheckPage, OutcomePage, every_check, every_outcome
+from amdcheck.cli.explain import find_page
+from amdcheck.cli.sheet import Sheet
+from amdcheck.engine.registry import Check
+from amdcheck.model.errors import InputError
+from amdcheck.model.finding import Step
+from amdcheck.report.view import View
+from tests.cli.command import amdcheck
+from tests.schemas import committed_schema
+
+
+def check(id: str, page: str = "What it looks at.") -> Check:
+    return Check(
+        id=id,
+        title="A title",
+        level="quick",
+        needs="user",
+        required=True,
+        function=lambda: iter(()),
+        parameters={},
+        applies=None,
+        applies_parameters={},
+        page=page,
+        origin="amdcheck.checks.pci.link_width",
+    )
+
+
+def outcome(id: str) -> OutcomePage:
+    step = Step(text="Look at BDF", argv=("lspci", "-s", "BDF"), root=True, reboot=False)
+    return OutcomePage(id=id, meaning="It is narrow.", action="reset", owner="node", steps=(step,), reference="PCIe")
+
+
+CHECKS = {id: check(id) for id in ("pci.link-width", "pci.link-speed", "cpu.isa")}
+OUTCOMES = {id: outcome(id) for id in ("pci.link-width/degraded", "amdcheck.run/already-running")}
+
+
+def test_check_has_a_page() -> None:
+    page = find_page("cpu.isa", CHECKS, OUTCOMES)
+    assert isinstance(page, CheckPage)
+    assert page.check.id == "cpu.isa"
+
+
+def test_outcome_has_its_meaning_and_remedy() -> None:
+    assert find_page("pci.link-width/degraded", CHECKS, OUTCOMES) == OUTCOMES["pci.link-width/degraded"]
+
+
+def test_outcome_of_the_engine_has_no_check_but_a_page() -> None:
+    assert find_page("amdcheck.run/already-running", CHECKS, OUTCOMES) == OUTCOMES["amdcheck.run/already-running"]
+
+
+def test_reserved_outcome_means_the_same_for_every_check() -> None:
+    page = find_page("cpu.isa/denied", CHECKS, OUTCOMES)
+    assert isinstance(page, OutcomePage)
+    assert page.meaning == "the evidence exists but this user may not read it"
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("pci.linkwidth", "pci.link-width"),
+        ("pci.link-width/degrade", "pci.link-width/degraded"),
+        ("link-width", "pci.link-width"),
+        ("cpu.iso", "cpu.isa"),
+    ],
+)
+def test_near_miss_names_the_right_id(typed: str, meant: str) -> None:
+    with pytest.raises(InputError, match=rf"'{typed}' is neither a check nor an outcome; did you mean .*{meant}"):
+        find_page(typed, CHECKS, OUTCOMES)
+
+
+@pytest.mark.parametrize("typed", ["", "zzz", "nothing/ok"])
+def test_nothing_near_points_to_the_list(typed: str) -> None:
+    with pytest.raises(InputError, match="`amdcheck list` shows the checks"):
+        find_page(typed, CHECKS, OUTCOMES)
+
+
+def test_page_is_wrapped_but_its_lists_are_kept() -> None:
+    sheet = Sheet(View(width=40))
+    sheet.page("One paragraph of words that is longer than\nforty columns.\n\n- a list\n- of two\n\n    code  kept")
+    assert sheet.text().splitlines() == [
+        "One paragraph of words that is longer",
+        "than forty columns.",
+        "",
+        "- a list",
+        "- of two",
+        "",
+        "    code  kept",
+    ]
+
+
+@pytest.mark.parametrize("id", every_check())
+def test_every_check_can_be_explained_at_80_columns(id: str) -> None:
+    page = find_page(id, every_check(), every_outcome())
+    assert isinstance(page, CheckPage)
+    assert len(page.page.split()) >= 20, "a manual page says what, why and what to do"
+
+
+@pytest.mark.parametrize("id", every_outcome())
+def test_every_outcome_says_what_it_means_and_what_to_do(id: str) -> None:
+    page = every_outcome()[id]
+    assert page.meaning
+    assert page.steps
+    assert not any(re.search(r"\{\w+:\w+\}", w) for step in page.steps for w in (step.text, *(step.argv or ())))
+
+
+def test_explain_shows_what_an_outcome_asks_for() -> None:
+    id, page = next((id, page) for id, page in every_outcome().items() if any(s.argv for s in page.steps))
+    shown = amdcheck("explain", id)
+    assert shown.returncode == 0
+    assert shown.stdout.splitlines()[0] == id
+    assert f"To do: {page.action} (owner: {page.owner})" in shown.stdout
+    assert "     $ " in shown.stdout
+
+
+def test_explain_as_json_holds_the_same() -> None:
+    id = next(iter(every_outcome()))
+    assert json.loads(amdcheck("explain", id, "--format", "json").stdout)["meaning"] == every_outcome()[id].meaning
+
+
+def test_explain_of_a_check_lists_its_outcomes() -> None:
+    id = next(iter(every_outcome())).partition("/")[0]
+    shown = amdcheck("explain", id).stdout
+    for own in (o for o in every_outcome() if o.startswith(f"{id}/")):
+        assert f"  {own}\n" in shown
+
+
+def test_list_names_every_check_with_what_it_needs() -> None:
+    lines = amdcheck("list").stdout.splitlines()
+    assert lines[0].split() == ["CHECK", "LEVEL", "NEEDS", "WEIGHT", "TITLE"]
+    assert [line.split()[0] for line in lines[1:]] == list(every_check())
+    first = next(iter(every_check().values()))
+    assert lines[1].split(maxsplit=4)[1:] == [
+        first.level,
+        first.needs,
+        "required" if first.required else "advisory",
+        first.title,
+    ]
+
+
+def test_list_as_json_holds_the_same() -> None:
+    listed = json.loads(amdcheck("list", "--format", "json").stdout)
+    assert [entry["id"] for entry in listed] == list(every_check())
+    assert set(listed[0]) == {"id", "title", "level", "needs", "required", "origin"}
+
+
+@pytest.mark.parametrize("document", ["report", "capture"])
+def test_schema_command_prints_the_committed_schema(document: str) -> None:
+    assert amdcheck("schema", document).stdout == committed_schema(document)

@@ -1,0 +1,66 @@
+"""Facts for people: each value with its source, what is not known with its reason."""
+
+from __future__ import annotations
+
+from amdcheck.cli.facts import facts_text
+from amdcheck.cli.sheet import Sheet
+from amdcheck.report.view import View
+
+
+def text(facts: dict[str, object], width: int = 100) -> list[str]:
+    return facts_text(facts, Sheet(View(width=width))).splitlines()
+
+
+def known(value: object, source: str = "/proc/cpuinfo") -> dict[str, object]:
+    return {"outcome": "known", "value": value, "source": source}
+
+
+def test_value_stands_with_its_source() -> None:
+    assert text({"Cpu": {"vendor": known("AuthenticAMD")}}) == ["Cpu", "  vendor: AuthenticAMD  [/proc/cpuinfo]"]
+
+
+def test_what_is_not_known_stands_with_its_reason() -> None:
+    unknown = {"outcome": "unknown", "reason": "denied", "source": "/dev/kmsg", "detail": "Operation not permitted"}
+    assert text({"KernelLog": {"lines": unknown}}) == [
+        "KernelLog",
+        "  lines: not known, denied (Operation not permitted)  [/dev/kmsg]",
+    ]
+
+
+def test_numbers_are_ranges_and_nothing_is_none() -> None:
+    facts: dict[str, object] = {
+        "Cpu": {"online": known([0, 1, 2, 3, 8, 10, 11]), "offline": known([]), "even": [], "hive": None, "up": True}
+    }
+    assert text(facts)[1:] == [
+        "  online: 0-3,8,10-11  [/proc/cpuinfo]",
+        "  offline: none  [/proc/cpuinfo]",
+        "  even: none",
+        "  hive: none",
+        "  up: yes",
+    ]
+
+
+def test_records_inside_records_are_set_in() -> None:
+    facts: dict[str, object] = {"Gpus": {"devices": [{"bdf": "0000:03:00.0", "gfx": known("gfx942", "/sys/x")}]}}
+    assert text(facts) == [
+        "Gpus",
+        "  devices:",
+        "    0:",
+        "      bdf: 0000:03:00.0",
+        "      gfx: gfx942  [/sys/x]",
+    ]
+
+
+def test_facts_are_blocks_with_air_between() -> None:
+    assert text({"A": {"x": 1}, "B": {"broken": "ValueError: y"}}) == [
+        "A",
+        "  x: 1",
+        "",
+        "B",
+        "  broken: ValueError: y",
+    ]
+
+
+def test_hostile_value_is_printable() -> None:
+    lines = text({"Platform": {"hostname": known("a\x1b[31m\nb\udc80")}})
+    assert lines == ["Platform", "  hostname: a\\x1b[31m\\nb\\x80  [/proc/cpuinfo]"]
