@@ -8,6 +8,7 @@ from posixpath import dirname, join
 
 from msgspec import Struct
 
+from amdcheck.facts.gpus import Gpus, has_amd_gpu
 from amdcheck.facts.packages import Packages
 from amdcheck.facts.registry import fact
 from amdcheck.facts.rocm import RocmInstalls, RocmRoot, release_number, site_packages, wheel_version
@@ -81,6 +82,13 @@ def has_miopen(miopen: MiopenInstalls, rocm: RocmInstalls) -> str | None:
     if miopen.installs or (isinstance(rocm.searched, Unknown) and rocm.searched.reason != "absent"):
         return None
     return "no ROCm installation on this host; a container brings its own MIOpen"
+
+
+def has_library_for_gpus(gpus: Gpus, miopen: MiopenInstalls) -> str | None:
+    """Predicate: None when there are GPUs and a library that would serve them, else the reason to skip."""
+    if any(not isinstance(install.library, Unknown) for install in miopen.installs):
+        return has_amd_gpu(gpus)
+    return "no MIOpen library was found, see miopen.version"
 
 
 def _in_root(host: Host, root: RocmRoot, packages: Packages, expect: Expectations, *, alone: bool) -> MiopenInstall:

@@ -177,11 +177,12 @@ def _is_of(name: str, gfx: str) -> bool:
 
 def nearest_name(gfx: str, units: int, names: frozenset[str]) -> str | None:
     """Of the names of one target, the one whose count is nearest."""
-    counts = {name: count for name in names if (count := _count(name, gfx)) is not None}
+    counts = {name: count for name in names if (count := count_of(name, gfx)) is not None}
     return min(sorted(counts), key=lambda name: abs(counts[name] - units), default=None)
 
 
-def _count(name: str, gfx: str) -> int | None:
+def count_of(name: str, gfx: str) -> int | None:
+    """The number of units in a database's name; None for a name of another target."""
     match = re.fullmatch(rf"{re.escape(gfx)}(?:_(\d{{1,4}})|([0-9a-f]{{2,3}}))", name)
     if match is None:
         return None

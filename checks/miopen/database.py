@@ -1,0 +1,161 @@
+"""Does MIOpen find its tuning results for the GPUs of this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from posixpath import join
+
+from amdcheck.api import (
+    Evidence,
+    Finding,
+    Subject,
+    Unknown,
+    check,
+    evidence,
+    passed,
+    shown,
+    skipped,
+    undetermined,
+    warned,
+)
+from amdcheck.facts.gpus import Gpus
+from amdcheck.facts.miopen import MiopenInstall, MiopenInstalls, has_library_for_gpus
+from amdcheck.facts.miopen_user import MiopenUser
+from amdcheck.knowledge import miopen as table
+from amdcheck.knowledge.remedies import remedy
+from amdcheck.knowledge.rocm import release_of
+
+ID = "miopen.database"
+_FIND, _PERF = (".HIP.fdb.txt",), (".db.txt", ".db")
+
+
+@check(ID, title="MIOpen system database", level="quick", required=False, applies=has_library_for_gpus)
+def database(miopen: MiopenInstalls, user: MiopenUser, gpus: Gpus) -> Iterator[Finding]:
+    """Whether the databases that came with MIOpen hold results for these GPUs, under the name the library looks for.
+
+    A database is named by gfx target and number of compute units: gfx942130 for a whole MI300X (304 in hex),
+    gfx942_38 for one XCD of it, gfx90a68 for an MI210, gfx1100_48 and, in newer libraries, gfx110060 for an RX 7900
+    XTX. Both the find-db (.HIP.fdb.txt) and the perf-db (.db.txt) should be there. Without them the first run of every
+    shape searches for minutes, and kernels run with default parameters.
+
+    Libraries up to 3.5.1 find nothing when the exact name is missing: their search for the nearest count looks for
+    the wrong file extension. That leaves partitioned MI300X, the MI308X and everything under HSA_XNACK=1 untuned. Newer
+    libraries take the nearest, and for smaller gfx942 the full device's. A target for which the release ships no
+    database at all is skipped.
+
+    Source: MIOpen handle.hpp, find_db.cpp, execution_context.hpp; rocm-libraries #8802, #9529, #10050.
+    """
+    for install in miopen.installs:
+        if isinstance(install.library, Unknown):
+            yield skipped(ID, install.subject, "There is no MIOpen library here, see miopen.version.")
+        elif isinstance(install.system_db.names, Unknown):
+            yield _no_folder(install, install.system_db.names)
+        else:
+            yield from _judge(install, frozenset(install.system_db.names.value), gpus, user)
+
+
+def _no_folder(install: MiopenInstall, why: Unknown) -> Finding:
+    subject = Subject(kind="path", id=install.system_db.path)
+    if why.reason != "absent":
+        return undetermined(ID, subject, "MIOpen's database folder could not be read.", because=why)
+    return warned(
+        f"{ID}/no-folder",
+        subject,
+        "MIOpen's database folder is missing: every shape is searched for at first use.",
+        evidence(why),
+        remedy=remedy(f"{ID}/no-folder"),
+    )
+
+
+def _judge(install: MiopenInstall, names: frozenset[str], gpus: Gpus, user: MiopenUser) -> Iterator[Finding]:
+    targets = {}
+    for gpu in gpus.devices:
+        for part in gpu.partitions:
+            gfx = part.gfx or gpu.gfx.or_none()
+            if gfx is not None and part.compute_units is not None:
+                targets[gfx, part.compute_units] = gpu
+    if not targets:
+        yield undetermined(
+            ID,
+            install.subject,
+            "The GPUs' targets and compute units could not be read.",
+            because=Unknown("absent", "/sys/class/kfd/kfd/topology", "no node names a target and its compute units"),
+        )
+    for gfx, units in sorted(targets):
+        yield _target(install, names, gfx, units, xnack=user.xnack)
+
+
+def library_version(install: MiopenInstall) -> str | None:
+    """The library's version: as it says itself, else by the table for its ROCm release."""
+    stated = install.version.or_none()
+    if stated is not None:
+        return stated
+    release = install.rocm_version.or_none() or install.built_for.or_none()
+    row = table.carried_by(release_of(release) or release) if release else None
+    return row.miopen if row is not None else None
+
+
+def _target(install: MiopenInstall, names: frozenset[str], gfx: str, units: int, *, xnack: bool) -> Finding:
+    bases = table.base_names(gfx, units, xnack=xnack)
+    folder = install.system_db.path
+    subject = Subject(kind="path", id=join(folder, bases[0]))
+    version = library_version(install)
+    _, with_perf, _ = table.shipped_names(version) if version else (frozenset(), frozenset(bases), True)
+    listing = shown(folder, f"{len(names)} files, none of {', '.join(base + _FIND[0] for base in bases)}")
+    for base in bases:
+        find, perf = _present(names, base, _FIND), _present(names, base, _PERF)
+        if find is not None and (perf is not None or base not in with_perf):
+            read = shown(folder, ", ".join(name for name in (find, perf) if name is not None))
+            return passed(ID, subject, f"MIOpen has tuning results for {gfx} with {units} compute units.", read)
+        if find is not None or perf is not None:
+            listing = shown(folder, f"{find or perf} alone")
+    return _inexact(version, names, gfx, units, bases, subject, listing)
+
+
+def _present(names: frozenset[str], base: str, suffixes: tuple[str, ...]) -> str | None:
+    return next((base + suffix for suffix in suffixes if base + suffix in names), None)
+
+
+def _inexact(
+    version: str | None,
+    names: frozenset[str],
+    gfx: str,
+    units: int,
+    bases: tuple[str, ...],
+    subject: Subject,
+    listing: Evidence,
+) -> Finding:
+    """The exact name is missing, wholly or in part: what that means depends on the library's release."""
+    if version is None:
+        message = f"There is no database for {gfx} with {units} compute units, and the library's release is not known."
+        return undetermined(
+            ID, subject, message, listing, outcome="unknown-release", remedy=remedy(f"{ID}/unknown-release")
+        )
+    there = frozenset(name[: -len(_FIND[0])] for name in names if name.endswith(_FIND[0]))
+    nearest = table.redirected_name(gfx, units) if table.redirected_name(gfx, units) in there else None
+    nearest = nearest or table.nearest_name(gfx, table.hip_units(gfx, units), there)
+    shipped_find, shipped_perf, unsure = table.shipped_names(version)
+    if any(base in shipped_find and base in shipped_perf for base in bases) and not unsure:
+        return warned(
+            f"{ID}/missing",
+            subject,
+            f"MIOpen {version} ships tuning results for {gfx} with {units} compute units; here they are missing.",
+            listing,
+            remedy=remedy(f"{ID}/missing"),
+            expected=f"{bases[0]}{_FIND[0]} and {bases[0]}{_PERF[0]}",
+        )
+    if nearest is None and not table.ships_for(gfx, version):
+        message = f"MIOpen {version} ships no tuning results for {gfx}."
+        return skipped(ID, subject, message, listing, outcome="not-shipped")
+    if nearest is not None and table.searches_nearest(version):
+        read = shown(listing.source, f"{nearest}{_FIND[0]}")
+        message = f"MIOpen {version} uses the results of {nearest} for {gfx} with {units} compute units."
+        return passed(ID, subject, message, read, listing)
+    return warned(
+        f"{ID}/untuned",
+        subject,
+        f"MIOpen {version} finds no tuning results for {gfx} with {units} compute units: it needs the exact name.",
+        listing,
+        remedy=remedy(f"{ID}/untuned"),
+        expected=f"{bases[0]}{_FIND[0]}",
+    )
