@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.compose.amdgpu import write_gpus, write_module
+from tests.compose.amdgpu import write_displays, write_gpus, write_module
 from tests.compose.composed import ComposedHost, ComposedMachine
 from tests.compose.cpu import write_cpus
 from tests.compose.description import DescriptionError, machine_names, parse_machine, raw_machine
@@ -100,6 +100,7 @@ def _compose(name: str, raw: dict[str, Any]) -> ComposedHost:
     write_cpus(tree, plan)
     write_nodes(tree, plan)
     folders = write_pci(tree, plan)
+    write_displays(tree, plan)
     write_system(tree, plan)
     write_software(tree, plan)
     if plan.driver_loaded:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 
-from tests.compose.plan import Gpu, Partition, Plan, number
+from tests.compose.plan import Gpu, Plan, number
 from tests.compose.tree import DeviceNode, Tree
 
 MODULE = "/sys/module/amdgpu"
@@ -77,7 +77,8 @@ def write_gpus(tree: Tree, plan: Plan, folders: Mapping[int, str]) -> None:
         _write_hwmon(tree, plan, folder, f"hwmon{order + 3}")  # the first ones belong to the CPUs and disks
         for partition in gpu.present:
             if partition.index == 0:
-                _write_drm(tree, gpu, partition, folder)
+                write_drm(tree, folder, card=partition.card)
+                write_drm(tree, folder, render=partition.render_minor, group=gpu.slot.render_group)
             else:
                 # further partitions are DRM devices of platform devices without any attribute
                 owner = f"/sys/devices/platform/amdgpu_xcp_{platform}"
@@ -85,7 +86,8 @@ def write_gpus(tree: Tree, plan: Plan, folders: Mapping[int, str]) -> None:
                 tree.files[f"{owner}/uevent"] = f"MODALIAS=platform:amdgpu_xcp_{platform}\n"
                 tree.link_to(f"{owner}/subsystem", "/sys/bus/platform")
                 tree.link_to(f"/sys/bus/platform/devices/amdgpu_xcp_{platform}", owner)
-                _write_drm(tree, gpu, partition, owner)
+                write_drm(tree, owner, card=partition.card)
+                write_drm(tree, owner, render=partition.render_minor, group=gpu.slot.render_group)
                 platform += 1
 
 
@@ -179,8 +181,11 @@ def _write_hive(tree: Tree, plan: Plan, gpu: Gpu, folder: str) -> None:
     tree.attributes(folder, {"xgmi_device_id": gpu.hive_id + members.index(gpu)})
     if plan.era >= (6, 12):
         place = members.index(gpu)
-        hops = "".join("00 " if other is gpu else "41 " for other in members)
-        links = "".join("00 " if other is gpu else "01 " for other in members)
+        ways = [plan.xgmi(gpu, other) or (0, 0) for other in members]
+        hops = "".join(
+            "00 " if other is gpu else f"{0x40 | way[1]:02x} " for other, way in zip(members, ways, strict=True)
+        )
+        links = "".join("00 " if other is gpu else f"{way[0]:02x} " for other, way in zip(members, ways, strict=True))
         tree.attributes(folder, {"xgmi_physical_id": place, "xgmi_num_hops": hops, "xgmi_num_links": links})
     first = tree.real(f"/sys/bus/pci/devices/{members[0].bdf}")
     hive = f"{first}/xgmi_hive_info"
@@ -258,21 +263,25 @@ VIDEO_GID, RENDER_GID = 44, 109
 GROUP_IDS = {"root": 0, "video": VIDEO_GID, "render": RENDER_GID}
 
 
-def _write_drm(tree: Tree, gpu: Gpu, partition: Partition, owner: str) -> None:
-    """The card and render node of one partition, below the device that owns them and below /dev/dri."""
-    names = {
-        f"card{partition.card}": (partition.card, "video"),
-        f"renderD{partition.render_minor}": (partition.render_minor, gpu.slot.render_group),
-    }
-    for name, (minor, group) in names.items():
-        folder = f"{owner}/drm/{name}"
-        tree.attributes(folder, {"dev": f"226:{minor}"})
-        tree.files[f"{folder}/uevent"] = f"MAJOR=226\nMINOR={minor}\nDEVNAME=dri/{name}\nDEVTYPE=drm_minor\n"
-        tree.link_to(f"{folder}/device", owner)
-        tree.link_to(f"{folder}/subsystem", "/sys/class/drm")
-        tree.link_to(f"/sys/class/drm/{name}", folder)
-        tree.link_to(f"/sys/dev/char/226:{minor}", folder)
-        tree.devices[f"/dev/dri/{name}"] = DeviceNode(226, minor, 0o660, 0, GROUP_IDS[group])
+def write_drm(
+    tree: Tree, owner: str, *, card: int | None = None, render: int | None = None, group: str = "video"
+) -> None:
+    """A card or render node, below the device that owns it and below /dev/dri."""
+    name, minor = (f"card{card}", card) if card is not None else (f"renderD{render}", render or 0)
+    folder = f"{owner}/drm/{name}"
+    tree.attributes(folder, {"dev": f"226:{minor}"})
+    tree.files[f"{folder}/uevent"] = f"MAJOR=226\nMINOR={minor}\nDEVNAME=dri/{name}\nDEVTYPE=drm_minor\n"
+    tree.link_to(f"{folder}/device", owner)
+    tree.link_to(f"{folder}/subsystem", "/sys/class/drm")
+    tree.link_to(f"/sys/class/drm/{name}", folder)
+    tree.link_to(f"/sys/dev/char/226:{minor}", folder)
+    tree.devices[f"/dev/dri/{name}"] = DeviceNode(226, minor, 0o660, 0, GROUP_IDS[group])
+
+
+def write_displays(tree: Tree, plan: Plan) -> None:
+    """The cards of displays that other drivers drive; they come first and have no render node."""
+    for card, display in enumerate(plan.displays):
+        write_drm(tree, tree.real(f"/sys/bus/pci/devices/{display.at}"), card=card)
 
 
 def _metrics(xcds: int, gts: float) -> bytes:

@@ -99,6 +99,7 @@ class Slot(_Table, frozen=True, kw_only=True):
     at: str
     port: str
     hive: int | None = None
+    lanes: int = 16  # that the board wires to it
     link_width: int | None = None  # what the slot trained to
     link_gts: float | None = None
     on_bus: bool = True
@@ -118,6 +119,7 @@ class Gpus(_Table, frozen=True, kw_only=True):
     switch: str | None = None
     gcds_per_package: int = 1
     slot: tuple[Slot, ...]
+    xgmi_links: tuple[tuple[int, int, int], ...] = ()  # slot, slot, links; none: one between all pairs of a hive
     xgmi_missing: tuple[tuple[int, int], ...] = ()  # pairs of slots whose XGMI link is down
 
 

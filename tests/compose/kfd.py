@@ -185,25 +185,20 @@ def _write_gpu_node(tree: Tree, plan: Plan, own: _GpuNode, gpus: list[_GpuNode],
 
 def _peer_link(plan: Plan, own: _GpuNode, other: _GpuNode) -> _Link | None:
     """The XGMI link between two GPU nodes, of one device or of one hive; None when there is none."""
-    product, gpus = plan.gpu_product, plan.machine.gpus
+    product = plan.gpu_product
     assert product is not None
-    assert gpus is not None
     to, host = other.partition.kfd_node, (1 << product.sdma.host) - 1
     if own.gpu is other.gpu:
         return _Link(_XGMI, to, 13, _PACKAGE_MBS, _PACKAGE_MBS, host, 1)
-    pair = tuple(sorted((own.gpu.index, other.gpu.index)))
-    if (
-        not own.gpu.hive_id
-        or own.gpu.hive_id != other.gpu.hive_id
-        or pair in {tuple(sorted(p)) for p in gpus.xgmi_missing}
-    ):
+    way = plan.xgmi(own.gpu, other.gpu)
+    if way is None:
         return None
     if len(own.gpu.partitions) > 1 or len(other.gpu.partitions) > 1:
         return _Link(_XGMI, to, 41, 0, 0, host, 1)
+    count, hops = way
     engines = ((1 << product.sdma.xgmi) - 1) << product.sdma.host
-    together = gpus.gcds_per_package > 1 and pair[0] // gpus.gcds_per_package == pair[1] // gpus.gcds_per_package
-    most = 0 if product.gfx == "gfx908" else _XGMI_MBS * (4 if together else 1)
-    return _Link(_XGMI, to, 15, min(most, _XGMI_MBS), most, engines, 1)
+    most = 0 if product.gfx == "gfx908" else _XGMI_MBS * count
+    return _Link(_XGMI, to, 15 * hops, min(most, _XGMI_MBS), most, engines, 1)
 
 
 def _caches(plan: Plan, partition: Partition, share: int) -> Iterator[dict[str, object]]:

@@ -99,18 +99,19 @@ def _chain(plan: Plan, gpu: Gpu) -> list[Function]:
     assert plan.machine.gpus is not None
     port_gts = 16.0 if plan.guest else plan.generation.root_complex.gts
     gts = slot.link_gts or min(product.slot_gts, port_gts)
-    width = slot.link_width or 16
+    lanes, width = slot.lanes, slot.link_width or slot.lanes
     inner = Link(16, product.link_gts, 16, product.link_gts)
     levels: list[tuple[str, str, str, Link]] = []  # address, ids, kind, link
     below = 2 * bool(product.on_card)
     if plan.machine.gpus.switch:
         switch = plan.machine.gpus.switch
         levels.append((_step(slot.at, below + 2), switch, "upstream", Link(16, port_gts, 16, port_gts)))
-        levels.append((_step(slot.at, below + 1), switch, "downstream", Link(width, gts, 16, port_gts)))
+        levels.append((_step(slot.at, below + 1), switch, "downstream", Link(width, gts, lanes, port_gts)))
     if product.on_card:
-        levels.append((_step(slot.at, 2), product.on_card[0], "upstream", Link(width, gts, 16, product.slot_gts)))
+        levels.append((_step(slot.at, 2), product.on_card[0], "upstream", Link(width, gts, lanes, product.slot_gts)))
         levels.append((_step(slot.at, 1), product.on_card[1], "downstream", inner))
-    port_link = Link(width, gts, 16, port_gts) if len(levels) != 4 else Link(16, port_gts, 16, port_gts)
+    at_port = len(levels) < 4  # else the slot is below the switch
+    port_link = Link(width, gts, lanes, port_gts) if at_port else Link(16, port_gts, 16, port_gts)
     last = int(slot.at.split(":")[1], 16)
     window = _vram_window(plan, gpu)
     chain = [_port(plan, slot.port, gpu.node, port_link, last, levels[0][0] if levels else slot.at, window)]
@@ -133,7 +134,7 @@ def _chain(plan: Plan, gpu: Gpu) -> list[Function]:
         )
     own = Link(0, 0.0, 0, 0.0) if product.virtual_function else inner
     if not product.on_card and not product.virtual_function:
-        own = Link(width, gts, 16, product.slot_gts)
+        own = Link(width, gts, lanes, product.slot_gts)
     chain.append(
         Function(
             slot.at,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from tests.compose.description import DescriptionError, Machine, Slot
+from tests.compose.description import DescriptionError, Machine, OtherDevice, Slot
 from tests.compose.products import (
     CpuProduct,
     DriverRelease,
@@ -304,8 +304,13 @@ class Plan:
 
     @property
     def first_card(self) -> int:
-        """The first card number of amdgpu: the BMC's VGA is found before."""
-        return sum(1 for device in self.machine.device if device.class_code == "030000")
+        """The first card number of amdgpu: other displays, as the BMC's, are found before."""
+        return len(self.displays)
+
+    @property
+    def displays(self) -> tuple[OtherDevice, ...]:
+        """The displays that other drivers drive."""
+        return tuple(d for d in self.machine.device if d.class_code == "030000" and d.driver)
 
     @staticmethod
     def _partition_count(mode: str | None, product: GpuProduct) -> int:
@@ -314,6 +319,34 @@ class Plan:
         if mode not in product.compute_partitions:
             raise DescriptionError(f"gpus.compute_partition: {mode!r} is none of {product.compute_partitions}")
         return product.xcds if mode == "CPX" else PARTITIONS[mode]
+
+    @cached_property
+    def _xgmi(self) -> dict[tuple[int, int], int]:
+        """The XGMI links between pairs of slots, in both directions."""
+        gpus = self.machine.gpus
+        if gpus is None:
+            return {}
+        hives = [slot.hive for slot in gpus.slot]
+        everyone = range(len(hives))
+        pairs = gpus.xgmi_links or [
+            (a, b, 1) for a in everyone for b in everyone if a < b and hives[a] == hives[b] and hives[a] is not None
+        ]
+        gone = {tuple(sorted(pair)) for pair in gpus.xgmi_missing}
+        up = [(a, b, count) for a, b, count in pairs if (a, b) not in gone]
+        return {(a, b): count for a, b, count in up} | {(b, a): count for a, b, count in up}
+
+    def xgmi(self, a: Gpu, b: Gpu) -> tuple[int, int] | None:
+        """Links and hops between two GPUs of a hive: links 0 when the way leads over a third one.
+
+        None for GPUs of different hives, and for a pair of a fully linked hive whose own link is down.
+        """
+        gpus = self.machine.gpus
+        if gpus is None or not a.hive_id or a.hive_id != b.hive_id:
+            return None
+        direct = self._xgmi.get((a.index, b.index))
+        if direct is not None:
+            return direct, 1
+        return (0, 2) if gpus.xgmi_links and (a.index, b.index) not in gpus.xgmi_missing else None
 
     @property
     def driven(self) -> tuple[Gpu, ...]:

@@ -141,11 +141,11 @@ def _rocm_smi_topology(plan: Plan) -> object:
 
 def _way(plan: Plan, a: Gpu, b: Gpu) -> tuple[int, int, str]:
     """Weight, hops and type as rocm-smi computes them: any XGMI pair is one hop."""
-    missing = {tuple(sorted(pair)) for pair in plan.machine.gpus.xgmi_missing} if plan.machine.gpus else set()
     if a is b:
         return 13, 1, "XGMI"
-    if a.hive_id and a.hive_id == b.hive_id and tuple(sorted((a.index, b.index))) not in missing:
-        return (15 if len(a.partitions) == 1 else 41), 1, "XGMI"
+    way = plan.xgmi(a, b)
+    if way is not None:
+        return (15 * way[1] if len(a.partitions) == 1 else 41), 1, "XGMI"
     return (40, 2, "PCIE") if a.node == b.node else (72, 3, "PCIE")
 
 
