@@ -257,6 +257,7 @@ class _CacheReader:
         self._online = frozenset(cpus)
         self._sets = _CpuSets(host, lists=("shared_cpu_list",), masks=("shared_cpu_map",))
         self._sharers: dict[tuple[str, int], frozenset[int]] = {}  # index folder, CPU -> who shares it
+        self._known: set[tuple[int, str, tuple[int, ...]]] = set()
         self._siblings = {cpu: core for core in cores for cpu in core}
         self._done: set[int] = set()
 
@@ -288,10 +289,12 @@ class _CacheReader:
             return frozenset((cpu,))
         sharers = self._online.intersection(members.value) | {cpu}
         self._sharers.update({(name, other): sharers for other in sharers})
-        size = self._host.read(f"{path}/size").parse(_kib)
-        self.caches.append(
-            Cache(level=level.value, type=type_.value, size_kib=size, cpus=tuple(sorted(sharers)), source=path)
-        )
+        cpus = tuple(sorted(sharers))
+        # A VirtualBox guest lists the same cache in two folders; no CPU has two of one level and type.
+        if (level.value, type_.value, cpus) not in self._known:
+            self._known.add((level.value, type_.value, cpus))
+            size = self._host.read(f"{path}/size").parse(_kib)
+            self.caches.append(Cache(level=level.value, type=type_.value, size_kib=size, cpus=cpus, source=path))
         return sharers
 
 

@@ -51,7 +51,7 @@ def vendor(cpu: Cpu, platform: Platform) -> Iterator[Finding]:
 def _explained(reason: str, cpu: Cpu) -> str:
     if cpu.vendor.or_none() == HYGON:
         return f"{reason}; Hygon derives its processors from AMD's first Zen, but AMD's tables do not cover them"
-    return f"{reason}; its GPUs are judged all the same"
+    return f"{reason}; AMD GPUs beside it are judged all the same"
 
 
 def _name(cpu: Cpu) -> str:

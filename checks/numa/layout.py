@@ -27,6 +27,7 @@ from amdcheck.facts.gpus import Gpus
 from amdcheck.facts.nps import Nps, without_memory
 from amdcheck.facts.numa import FOLDER, Numa
 from amdcheck.facts.platform import Platform
+from amdcheck.knowledge.epyc import FIRST_ZEN
 from amdcheck.knowledge.remedies import remedy
 from amdcheck.knowledge.settings import nodes_per_socket
 
@@ -185,8 +186,9 @@ def _distances(numa: Numa) -> Iterator[Finding]:
 
 
 def _judges_nps(cpu: Cpu, platform: Platform) -> bool:
-    """NPS is a setting of AMD's firmware on the bare machine."""
-    return platform.virtualization is None and isinstance(cpu.vendor, Known) and has_amd_cpu(cpu) is None
+    """NPS is a setting of AMD's firmware since Zen, on the bare machine."""
+    is_zen = isinstance(cpu.family, Known) and cpu.family.value >= FIRST_ZEN
+    return platform.virtualization is None and isinstance(cpu.vendor, Known) and has_amd_cpu(cpu) is None and is_zen
 
 
 def _division(numa: Numa, nps: Nps, cpu: Cpu, gpus: Gpus) -> Iterator[Finding]:
@@ -223,7 +225,8 @@ def _divided(outcome: str, said: str, expected: str, actual: str, seen: tuple[Ev
 
 
 def _well(numa: Numa, nps: Nps, cpu: Cpu, platform: Platform) -> Finding:
-    derived = f" (NPS{nps.per_socket})" if _judges_nps(cpu, platform) and nps.per_socket else ""
+    is_server = cpu.series is not None and _judges_nps(cpu, platform)
+    derived = f" (NPS{nps.per_socket})" if is_server and nps.per_socket else ""
     if len(numa.nodes) == 1:
         return passed(CHECK, HOST, f"One node holds every CPU{derived}.", *_nodes(numa), actual=f"1 node{derived}")
     memory = "; ".join(f"{n.id}: {n.memory_kib.value}" for n in numa.nodes if isinstance(n.memory_kib, Known))
