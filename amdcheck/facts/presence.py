@@ -86,4 +86,5 @@ def _log_says(log: KernelLog, gone: tuple[str, ...]) -> Iterator[Evidence]:
     for bdf in gone:
         last = next((line for line in reversed(lines) if bdf in line), bdf)
         source = log.lines.source if isinstance(log.lines, Known) else "kernel log"
-        yield shown(source, last, note=f"this boot's kernel log names {bdf}, which is not on the bus")
+        note = f"this boot's kernel log names {bdf}, which is not on the bus"
+        yield shown(source, last, note=note, volatile=True)

@@ -37,6 +37,7 @@ class GpuProduct(Row, frozen=True, kw_only=True):
     memory_gib: tuple[int, ...] = ()  # the sizes it is sold with
     memory_gbs: int | None = None
     integrated: bool = False  # shares the processor's memory and has no slot
+    slot_behind_switch: bool = False  # a switch of its own sits between the GPU and its slot
     pcie_gts: int | None = None
     pcie_width: int | None = None
     idle_link: Literal["holds", "trains-down"] = "holds"
@@ -47,7 +48,9 @@ class GpuProduct(Row, frozen=True, kw_only=True):
     power_w: tuple[int, ...] = ()  # of a module
     compute_partitions: tuple[str, ...] = ()
     memory_partitions: tuple[str, ...] = ()
-    partition_pairs: dict[str, tuple[str, ...]] = field(default_factory=dict)  # memory mode -> compute modes that go with it
+    partition_pairs: dict[str, tuple[str, ...]] = field(
+        default_factory=dict
+    )  # memory mode -> compute modes that go with it
     rates: dict[str, int] = field(default_factory=dict)
     less_sure: dict[str, Confidence] = field(default_factory=dict)
 

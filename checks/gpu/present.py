@@ -1,0 +1,206 @@
+"""Are the GPUs there that this machine is meant to have."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from amdcheck.api import (
+    HOST,
+    Evidence,
+    Expectations,
+    Finding,
+    Known,
+    Unknown,
+    check,
+    evidence,
+    failed,
+    passed,
+    shown,
+    skipped,
+    undetermined,
+    warned,
+)
+from amdcheck.facts.driver import Driver
+from amdcheck.facts.gpus import Gpu, Gpus
+from amdcheck.facts.kernel_log import KernelLog
+from amdcheck.facts.kfd import TOPOLOGY
+from amdcheck.facts.pci import DEVICES, PciTree
+from amdcheck.facts.platform import Platform
+from amdcheck.facts.presence import EXPECTED_BY, GpuSigns
+from amdcheck.knowledge.gpus import products
+from amdcheck.knowledge.remedies import remedy
+
+ID = "gpu.present"
+
+
+@check(ID, title="AMD GPUs present", level="quick")
+def present(
+    gpus: Gpus,
+    pci: PciTree,
+    signs: GpuSigns,
+    log: KernelLog,
+    driver: Driver,
+    platform: Platform,
+    expect: Expectations,
+) -> Iterator[Finding]:
+    """Whether the GPUs are there that this machine is meant to have, and whether the driver drives each of them.
+
+    Counts AMD GPUs on the PCI bus (/sys/bus/pci/devices): vendor 1002 with a row of the product table, or any display
+    controller or accelerator bound to amdgpu; never by class alone, for MI50 to MI250 are 0380, MI300 1200 and Radeon
+    0300. A device is what has a PCI address: on MI250 and MI250X a GCD, so that a node of four modules has eight, as
+    ROCm, Slurm and Kubernetes count. Partitions of a device do not count. Integrated GPUs, and those before gfx9, are
+    not judged. Where no bus listing can be read, the GPU nodes of the KFD count.
+
+    How many are meant to be there is said by --expect-gpus or the policy, else by the board: MI300X, MI308X, MI325X,
+    MI350X and MI355X come eight to a baseboard (in a virtual machine or container fewer may be meant, so that is a
+    warning there). GPUs that are gone altogether are noticed by what they left behind: the driver, its DKMS package,
+    a ROCm installation, /dev/kfd, or this boot's kernel log naming a GPU that the bus no longer shows.
+
+    A GPU that falls off the bus or does not start takes its share of a model with it: tensor-parallel serving stops,
+    and a scheduler that counts nodes does not see it.
+
+    Source: Linux amdgpu_drv.c; recorded machines of nine products; AMD's platform documents for the baseboards.
+    """
+    if gpus.devices:
+        yield _counted(gpus, signs, platform, expect)
+        yield from _not_driven(gpus, driver, log)
+    else:
+        yield _none_there(gpus, pci, signs, expect)
+
+
+def _none_there(gpus: Gpus, pci: PciTree, signs: GpuSigns, expect: Expectations) -> Finding:
+    listing = gpus.listing
+    if isinstance(listing, Unknown):
+        message = "The listing of PCI devices could not be read, so that GPUs may be there or not."
+        return undetermined(ID, HOST, message, *signs.signs, because=listing, outcome="unreadable")
+    if pci.unreadable:
+        message = f"{len(pci.unreadable)} PCI devices do not say what they are; one may be a GPU."
+        why = Unknown("failed", f"{DEVICES}/{pci.unreadable[0]}", "neither class nor vendor could be read")
+        return undetermined(ID, HOST, message, *signs.signs, because=why, outcome="unreadable")
+    others = "".join(f"; {n.bdf} ({n.device_id}) is {n.reason}" for n in gpus.not_judged[:4])
+    seen = shown(listing.source, f"{len(listing.value)} devices, none of them a GPU to judge{others}")
+    # An integrated GPU that amdgpu drives explains the driver and the ROCm that are there for it.
+    explained = any(other.driver == "amdgpu" for other in gpus.not_judged) and not expect.gpus and not signs.gone
+    if not signs.signs or explained or expect.gpus == 0:
+        why_skipped = "No AMD GPU to judge is on the PCI bus, and nothing says that one is expected"
+        return skipped(ID, HOST, why_skipped + (others or "."), seen, *(signs.signs if explained else ()))
+    return failed(
+        f"{ID}/none",
+        HOST,
+        f"AMD GPUs are expected, and none is on the PCI bus{others}.",
+        seen,
+        *signs.signs,
+        expected=f"{expect.gpus} GPUs ({EXPECTED_BY})" if expect.gpus else "at least one GPU, by what is installed",
+        actual="none",
+        remedy=remedy(f"{ID}/none"),
+    )
+
+
+def _counted(gpus: Gpus, signs: GpuSigns, platform: Platform, expect: Expectations) -> Finding:
+    usable = [gpu for gpu in gpus.devices if not gpu.hidden]
+    what = _listing(gpus)
+    if expect.gpus is not None:
+        wanted = f"{expect.gpus} GPUs ({EXPECTED_BY})"
+        if len(usable) < expect.gpus:
+            message = f"{len(usable)} of {expect.gpus} expected GPUs are there{_kept_away(gpus)}."
+            return failed(
+                f"{ID}/fewer", HOST, message, what, *signs.signs, expected=wanted, actual=str(len(usable)),
+                remedy=remedy(f"{ID}/fewer"),
+            )  # fmt: skip
+        if len(usable) > expect.gpus:
+            message = f"{len(usable)} GPUs are there, {expect.gpus} are expected{_modules(gpus)}."
+            return warned(
+                f"{ID}/more", HOST, message, what, expected=wanted, actual=str(len(usable)),
+                remedy=remedy(f"{ID}/more"),
+            )  # fmt: skip
+        return passed(ID, HOST, f"All {expect.gpus} expected GPUs are there: {_names(gpus)}.", what, expected=wanted)
+    if signs.gone:
+        message = f"{len(signs.gone)} GPUs that this boot's kernel log names are no longer on the bus."
+        return failed(
+            f"{ID}/fewer", HOST, message, what, *signs.signs, actual=str(len(usable)), remedy=remedy(f"{ID}/fewer")
+        )
+    short = _short_of_board(gpus)
+    if short is not None:
+        return _fewer_than_board(short, gpus, what, platform)
+    if not usable:
+        message = f"GPUs are on the bus, but the device cgroup keeps all of them from this container: {_names(gpus)}."
+        return warned(f"{ID}/hidden", HOST, message, what, remedy=remedy(f"{ID}/hidden"))
+    return passed(ID, HOST, f"GPUs are there: {_names(gpus)}{_kept_away(gpus)}.", what)
+
+
+def _short_of_board(gpus: Gpus) -> tuple[str, int, int] | None:
+    """Name, count and baseboard of a product whose board is not complete."""
+    for product, count in Counter(gpu.product for gpu in gpus.devices).items():
+        row = products()[product] if product is not None else None
+        if row is not None and row.baseboard is not None and count < row.baseboard:
+            return row.name, count, row.baseboard
+    return None
+
+
+def _fewer_than_board(short: tuple[str, int, int], gpus: Gpus, what: Evidence, platform: Platform) -> Finding:
+    name, count, baseboard = short
+    bare_metal = isinstance(platform.virtualization_evidence, Known) and platform.virtualization is None
+    message = f"{count} {name} are there; the baseboard carries {baseboard}."
+    expected = f"{baseboard} GPUs (product table: baseboard of {name})"
+    if bare_metal and platform.container is None:
+        return failed(
+            f"{ID}/fewer", HOST, message, what, evidence(platform.virtualization_evidence, note="bare metal"),
+            expected=expected, actual=str(count), remedy=remedy(f"{ID}/fewer"),
+        )  # fmt: skip
+    where = platform.container or platform.virtualization
+    note = f"in a guest or container ({where}) fewer may be meant" if where else "whether this is bare metal is unknown"
+    read = platform.container_evidence if platform.container else platform.virtualization_evidence
+    return warned(
+        f"{ID}/fewer", HOST, f"{message} {note[0].upper()}{note[1:]}.", what, evidence(read, note=note),
+        expected=expected, actual=str(count), remedy=remedy(f"{ID}/fewer"),
+    )  # fmt: skip
+
+
+def _not_driven(gpus: Gpus, driver: Driver, log: KernelLog) -> Iterator[Finding]:
+    """GPUs on the bus that amdgpu does not drive. With no driver at all, gpu.driver-loaded says it once."""
+    for gpu in gpus.devices:
+        bound = gpu.driver
+        if not gpu.on_bus or driver.loaded.or_none() is False or bound.or_none() == "amdgpu":
+            continue
+        if isinstance(bound, Known):
+            yield warned(
+                f"{ID}/other-driver", gpu.subject, f"{gpu.label} is bound to {bound.value}, not to amdgpu.",
+                evidence(bound), expected="amdgpu", actual=bound.value,
+                remedy=remedy(f"{ID}/other-driver", bdf=gpu.bdf),
+            )  # fmt: skip
+        elif bound.reason == "absent":
+            line = log.about(gpu.bdf, "probe-failed", "bad-pages", "bar-space", "lost-from-bus")
+            said = (shown(log.lines.source, line, volatile=True),) if line else ()
+            yield failed(
+                f"{ID}/unbound", gpu.subject, f"{gpu.label} is on the bus, but no driver is bound to it.",
+                evidence(bound), *said, expected="amdgpu", actual="no driver",
+                remedy=remedy(f"{ID}/unbound", bdf=gpu.bdf),
+            )  # fmt: skip
+
+
+def _listing(gpus: Gpus) -> Evidence:
+    """What was counted, and where."""
+    on_bus = isinstance(gpus.listing, Known)
+    note = None if on_bus else "no bus listing could be read; counted are the devices of KFD nodes"
+    value = "; ".join(f"{gpu.bdf} {gpu.label}" for gpu in gpus.devices)
+    return shown(gpus.listing.source if on_bus else f"{TOPOLOGY}/nodes", value, note=note)
+
+
+def _names(gpus: Gpus) -> str:
+    counts = Counter(gpu.label for gpu in gpus.devices)
+    return ", ".join(f"{count} x {name}" for name, count in counts.items())
+
+
+def _kept_away(gpus: Gpus) -> str:
+    hidden = sum(gpu.hidden for gpu in gpus.devices)
+    return f"; the device cgroup keeps {hidden} more from this container" if hidden else ""
+
+
+def _modules(gpus: Gpus) -> str:
+    twins = {gpu.label for gpu in gpus.devices if _gcds(gpu) > 1}
+    return f"; each {' and '.join(sorted(twins))} module counts as two" if twins else ""
+
+
+def _gcds(gpu: Gpu) -> int:
+    return products()[gpu.product].gcds if gpu.product is not None else 1

@@ -1,0 +1,255 @@
+"""Are the GPUs linked with each other as their board wires them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from amdcheck.api import (
+    HOST,
+    Evidence,
+    Finding,
+    Known,
+    Subject,
+    Unknown,
+    check,
+    evidence,
+    failed,
+    has_amd_gpu,
+    passed,
+    shown,
+    skipped,
+    undetermined,
+    warned,
+)
+from amdcheck.facts.driver import Driver
+from amdcheck.facts.gpus import Gpu, Gpus
+from amdcheck.facts.kernel_log import KernelLog
+from amdcheck.facts.kfd import TOPOLOGY, Kfd
+from amdcheck.facts.platform import Platform
+from amdcheck.facts.topology import Topology
+from amdcheck.knowledge.gpus import GpuProduct, products
+from amdcheck.knowledge.kfd import kfd_table
+from amdcheck.knowledge.remedies import remedy
+
+ID = "gpu.topology"
+NODES = f"{TOPOLOGY}/nodes"
+
+
+@check(ID, title="GPU link topology", level="quick", applies=has_amd_gpu)
+def topology(
+    gpus: Gpus, kfd: Kfd, links: Topology, log: KernelLog, driver: Driver, platform: Platform
+) -> Iterator[Finding]:
+    """How the GPUs are linked with each other, from the compute driver's own list.
+
+    Reads /sys/class/kfd/kfd/topology: the nodes (one for each GPU, or for each partition of one) and the links between
+    them with their type, PCIe or xGMI. rocm-smi --showtopo prints the same list; it never shows a lane width, for
+    which there is pci.link-width.
+
+    Looked at: every GPU that amdgpu drives has its nodes, as many as its partition mode gives; no link goes one way
+    only; an xGMI hive is complete, every GPU linked with every other; GPUs of one product are in hives alike (two hives
+    of four MI210 are right); and products whose board is wired as one hive (MI250, MI300 and later) are in one. The
+    link type counts, never the weight: 41 is a partition of another package and PCIe across sockets. A bandwidth of 0
+    is no fault (drivers give it for indirect links), and kernels that list no p2p_links are fine.
+
+    Collective communication of tensor-parallel inference runs over these links. A GPU that left the hive is reached
+    over PCIe at a tenth of the bandwidth, and all others wait for it.
+
+    Source: Linux kfd_topology.c and kfd_crat.c; recorded topologies of MI210 and MI300X.
+    """
+    if all(gpu.driver.or_none() != "amdgpu" and gpu.on_bus for gpu in gpus.devices) and not kfd.gpu_nodes:
+        yield skipped(ID, HOST, "No GPU is driven by amdgpu, so that there is no topology; gpu.driver-loaded says why.")
+        return
+    if isinstance(kfd.listing, Unknown):
+        yield undetermined(ID, HOST, "The compute driver's topology could not be read.", because=kfd.listing)
+        return
+    if isinstance(kfd.generation, Unknown) and kfd.generation.reason == "failed":
+        yield undetermined(ID, HOST, "The topology changed while it was read.", because=kfd.generation)
+        return
+    faults = [
+        *_contradictions(kfd),
+        *_without_node(gpus, kfd, log),
+        *_missing_partitions(gpus),
+        *_one_way(links),
+        *_broken_hives(links),
+        *_not_one_hive(gpus, links, platform),
+        *_uneven_hives(gpus, links),
+        *_indirect(gpus, links),
+    ]
+    yield from faults
+    for unread in links.unread[:1]:
+        yield undetermined(ID, HOST, "Links of a GPU could not be read.", because=unread)
+    if not faults and not links.unread:
+        yield _all_well(gpus, kfd, links)
+
+
+def _all_well(gpus: Gpus, kfd: Kfd, links: Topology) -> Finding:
+    shown_nodes = [gpu for gpu in gpus.devices if gpu.partitions]
+    if not shown_nodes:
+        hidden = "The device cgroup keeps the GPUs' topology from this container."
+        return skipped(ID, HOST, hidden, shown(NODES, f"{kfd.hidden} hidden nodes"))
+    return passed(ID, HOST, f"{_summary(links, shown_nodes)}.", _matrix(links, shown_nodes))
+
+
+def _summary(links: Topology, gpus: list[Gpu]) -> str:
+    xgmi = sum(pair.xgmi == pair.links for pair in links.pairs)
+    if not links.pairs:
+        return "One GPU, linked with the processor"
+    hives = " and ".join(str(len(members)) for members in links.hives.values())
+    joined = f", in {'one hive' if len(links.hives) == 1 else 'hives'} of {hives}" if links.hives else ""
+    return f"{len(gpus)} GPUs, {xgmi} of {len(links.pairs)} pairs linked by xGMI{joined}"
+
+
+def _matrix(links: Topology, gpus: list[Gpu]) -> Evidence:
+    """Each GPU with its nodes and its peers over xGMI."""
+    rows = []
+    for gpu in gpus:
+        peers = [p.b if p.a == gpu.bdf else p.a for p in links.pairs if gpu.bdf in (p.a, p.b) and p.xgmi]
+        nodes = ",".join(str(partition.kfd_node) for partition in gpu.partitions)
+        rows.append(f"{gpu.bdf} (node {nodes}) xGMI to {' '.join(peers) or 'none'}")
+    return shown(NODES, "; ".join(rows))
+
+
+def _contradictions(kfd: Kfd) -> Iterator[Finding]:
+    for node in kfd.nodes:
+        if node.link_faults:
+            subject = Subject(kind="link", id=f"node{node.id}")
+            message = f"KFD node {node.id} contradicts itself: {node.link_faults[0]}."
+            seen = [shown(f"{NODES}/{node.id}", fault) for fault in node.link_faults[:8]]
+            yield failed(f"{ID}/inconsistent", subject, message, *seen, remedy=remedy(f"{ID}/inconsistent"))
+
+
+def _without_node(gpus: Gpus, kfd: Kfd, log: KernelLog) -> Iterator[Finding]:
+    """GPUs that amdgpu drives and the compute driver left out; nodes that the device cgroup hides are none of them."""
+    for gpu in gpus.devices:
+        if gpu.driver.or_none() == "amdgpu" and not gpu.partitions and not gpu.hidden:
+            event = next((e for e in log.events if e.pattern in ("no-atomics", "kfd-unsupported")), None)
+            said = (shown(log.lines.source, event.line, volatile=True),) if event else ()
+            yield failed(
+                f"{ID}/no-node", gpu.subject, f"amdgpu drives {gpu.label}, but the compute driver has no node for it.",
+                shown(NODES, f"{len(kfd.gpu_nodes)} GPU nodes, none at {gpu.bdf}"), *said,
+                expected="a KFD node", actual="none", remedy=remedy(f"{ID}/no-node", bdf=gpu.bdf),
+            )  # fmt: skip
+
+
+def _missing_partitions(gpus: Gpus) -> Iterator[Finding]:
+    if any(gpu.hidden for gpu in gpus.devices):
+        return  # a device cgroup hides partitions one by one
+    for gpu in gpus.devices:
+        count = len(gpu.partitions)
+        expected = _expected_partitions(gpu, gpus)
+        if count and expected is not None and count < expected:
+            nodes = ", ".join(str(partition.kfd_node) for partition in gpu.partitions)
+            yield failed(
+                f"{ID}/missing-partition", gpu.subject, f"{gpu.label} shows {count} of its {expected} partitions.",
+                shown(NODES, f"nodes {nodes}"), evidence(gpu.compute_partition, note="partition mode"),
+                expected=f"{expected} partitions", actual=str(count),
+                remedy=remedy(f"{ID}/missing-partition", bdf=gpu.bdf),
+            )  # fmt: skip
+
+
+def _expected_partitions(gpu: Gpu, gpus: Gpus) -> int | None:
+    """What the partition mode gives; where it cannot be read, the next number that some mode of the product gives."""
+    row = _row(gpu)
+    mode = gpu.compute_partition.or_none()
+    if mode is not None:
+        by_mode = kfd_table().partitions(mode, xcds=row.xcds if row else None)
+        if by_mode is not None:
+            return by_mode
+    if row is not None and row.compute_partitions:
+        modes = (kfd_table().partitions(name, xcds=row.xcds) for name in row.compute_partitions)
+        return min((n for n in modes if n is not None and n >= len(gpu.partitions)), default=None)
+    alike = [len(other.partitions) for other in gpus.devices if other.device_id.or_none() == gpu.device_id.or_none()]
+    most, how_many = Counter(alike).most_common(1)[0]
+    return most if how_many > 1 else None
+
+
+def _one_way(links: Topology) -> Iterator[Finding]:
+    for link in links.one_way:
+        back = f"is {link.back} in the other direction" if link.back else "does not come back"
+        yield failed(
+            f"{ID}/one-way", link.subject, f"The {link.type} link from {link.device_from} to {link.device_to} {back}.",
+            shown(f"{NODES}/{link.node_from}/io_links", f"{link.type} to node {link.node_to}"),
+            shown(f"{NODES}/{link.node_to}/io_links", f"{link.back or 'no link'} to node {link.node_from}"),
+            expected=f"{link.type} both ways", actual=link.back or "one way",
+            remedy=remedy(f"{ID}/one-way"),
+        )  # fmt: skip
+
+
+def _broken_hives(links: Topology) -> Iterator[Finding]:
+    told = {subject for link in links.one_way for subject in (link.subject.id, f"{link.device_to}-{link.device_from}")}
+    for pair in links.pairs:
+        hive = links.hive_of(pair.a)
+        if hive is None or hive != links.hive_of(pair.b) or pair.xgmi == pair.links or pair.subject.id in told:
+            continue
+        yield failed(
+            f"{ID}/hive-incomplete", pair.subject, f"{pair.a} and {pair.b} are in one hive, but no xGMI link joins them"
+            + (f" ({pair.xgmi} of {pair.links} partition pairs are linked)." if pair.xgmi else "."),
+            shown(NODES, f"hive {hive}: {', '.join(links.hives[hive])}"),
+            shown(NODES, f"{pair.xgmi} of {pair.links} links are xGMI"),
+            expected="xGMI between all GPUs of a hive", actual=f"{pair.xgmi} of {pair.links} links",
+            remedy=remedy(f"{ID}/hive-incomplete"),
+        )  # fmt: skip
+
+
+def _not_one_hive(gpus: Gpus, links: Topology, platform: Platform) -> Iterator[Finding]:
+    """Products whose board wires all devices together. A guest may have been given devices of several boards."""
+    by_product: dict[str, list[Gpu]] = {}
+    for gpu in gpus.devices:
+        row = _row(gpu)
+        if row is not None and row.hive == "board" and gpu.partitions:
+            by_product.setdefault(row.name, []).append(gpu)
+    for name, members in by_product.items():
+        hives = Counter(links.hive_of(gpu.bdf) or "none" for gpu in members)
+        if len(members) < 2 or (len(hives) == 1 and "none" not in hives):
+            continue
+        seen = shown(NODES, "; ".join(f"{gpu.bdf} hive {links.hive_of(gpu.bdf) or 'none'}" for gpu in members))
+        alone = "" if "none" not in hives else f"; {hives['none']} of {len(members)} are in no hive"
+        message = f"The board of {name} is wired as one xGMI hive, but its GPUs are not in one{alone}."
+        bare_metal = isinstance(platform.virtualization_evidence, Known) and platform.virtualization is None
+        say = failed if bare_metal and platform.container is None else warned
+        yield say(
+            f"{ID}/not-one-hive", HOST, message, seen, expected=f"one hive of {len(members)}",
+            actual=f"{len(hives)} groups" if len(hives) > 1 else "no hive", remedy=remedy(f"{ID}/not-one-hive"),
+        )  # fmt: skip
+
+
+def _uneven_hives(gpus: Gpus, links: Topology) -> Iterator[Finding]:
+    """Cards that bridges join: equal among equals, whatever the size of the groups."""
+    by_product: dict[str | None, list[Gpu]] = {}
+    for gpu in gpus.devices:
+        row = _row(gpu)
+        if gpu.partitions and not (row is not None and row.hive == "board"):
+            by_product.setdefault(gpu.device_id.or_none(), []).append(gpu)
+    for members in by_product.values():
+        sizes = {gpu.bdf: len(links.hives.get(links.hive_of(gpu.bdf) or "", ())) for gpu in members}
+        if len(set(sizes.values())) > 1:
+            usual = Counter(sizes.values()).most_common(1)[0][0]
+            odd = [bdf for bdf, size in sizes.items() if size != usual]
+            message = f"GPUs of one product are in xGMI hives of different size; unlike the others: {', '.join(odd)}."
+            seen = shown(NODES, "; ".join(f"{bdf} hive of {size or 'none'}" for bdf, size in sizes.items()))
+            yield warned(
+                f"{ID}/uneven-hives", HOST, message, seen, expected="hives of one size",
+                actual=" and ".join(map(str, sorted(set(sizes.values())))), remedy=remedy(f"{ID}/uneven-hives"),
+            )  # fmt: skip
+
+
+def _indirect(gpus: Gpus, links: Topology) -> Iterator[Finding]:
+    """Boards that link every GPU with every other need one hop; more says that a direct link is down."""
+    hop = kfd_table().weight.xgmi_hop
+    direct = {gpu.bdf for gpu in gpus.devices if (row := _row(gpu)) and _is_fully_linked(row)}
+    for pair in links.pairs:
+        if pair.weight is not None and pair.weight > hop and {pair.a, pair.b} <= direct:
+            yield warned(
+                f"{ID}/indirect", pair.subject, f"{pair.a} reaches {pair.b} over another GPU: their link is down.",
+                shown(NODES, f"weight {pair.weight}", note=f"{hop} for each xGMI hop"),
+                expected=f"weight {hop}", actual=str(pair.weight), remedy=remedy(f"{ID}/indirect"),
+            )  # fmt: skip
+
+
+def _is_fully_linked(row: GpuProduct) -> bool:
+    return row.baseboard is not None and row.xgmi_links == row.baseboard - 1
+
+
+def _row(gpu: Gpu) -> GpuProduct | None:
+    return products()[gpu.product] if gpu.product is not None else None
