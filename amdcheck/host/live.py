@@ -92,7 +92,7 @@ class LiveHost:
                 return Known(_read_records(fd, limit), path)
             kind = KINDS[modes.S_IFMT(os.fstat(fd).st_mode)]
             return (
-                Known(_read_whole(fd, limit, sysfs=path.startswith("/sys/")), path)
+                Known(read_whole(fd, limit, sysfs=path.startswith("/sys/")), path)
                 if kind == "file"
                 else _no_file(path, kind)
             )
@@ -214,7 +214,7 @@ def _no_file(path: str, kind: FileKind) -> Unknown:
     return Unknown("failed", path, "EISDIR" if kind == "dir" else f"a {kind}, not a file")
 
 
-def _read_whole(fd: int, limit: int, *, sysfs: bool) -> bytes:
+def read_whole(fd: int, limit: int, *, sysfs: bool = False) -> bytes:
     """Read to the end or the limit. A sysfs attribute shorter than a page comes whole with the first read."""
     first = os.read(fd, min(limit, _CHUNK))
     if not first or len(first) >= limit or (sysfs and len(first) < _PAGE):

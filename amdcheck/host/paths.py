@@ -10,6 +10,8 @@ FILE_LIMIT = 4 << 20  # bytes; no host answers more of one file (the contract's 
 PATH_LIMIT = 4096  # characters, as PATH_MAX
 LINK_HOPS = 40  # links followed for one path, as the kernel does
 
+TREE_FOLDERS = ("proc", "sys")  # a tree that holds neither is no host's
+
 UDEV_SOURCE = "udev database"
 SYSTEM_SOURCE = "psutil"
 IDENTITY_SOURCE = "process credentials"

@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import NamedTuple
 
 _PR_SET_PDEATHSIG = 1
@@ -126,14 +127,10 @@ def wchan(pid: int) -> str:
 
 
 def _send(pid: int, number: int) -> None:
-    try:
+    with suppress(ProcessLookupError, PermissionError):
         os.kill(pid, number)
-    except (ProcessLookupError, PermissionError):
-        pass
 
 
 def _reap(pid: int) -> None:
-    try:
+    with suppress(ChildProcessError, InterruptedError):
         os.waitpid(pid, os.WNOHANG)
-    except (ChildProcessError, InterruptedError):
-        pass

@@ -36,12 +36,14 @@ class SnapshotHost:
 
     A path is looked up as it is asked for, then with the recorded links followed. It is `absent` when the capture says
     so, when the recorded listing of its folder does not name it, or when a file stands where a folder would have to be.
+    With source "tree" the capture holds what an archived host tree held.
     """
 
-    source: Literal["live", "capture", "tree"] = "capture"
-
-    def __init__(self, capture: Capture) -> None:
+    def __init__(self, capture: Capture, *, source: Literal["capture", "tree"] = "capture") -> None:
+        self.source: Literal["live", "capture", "tree"] = source
         self.capture = capture
+        # Host trees are often parts of one: only what is missing from a folder that is there is surely absent.
+        self._is_partial = capture.manifest.source == "tree"
         self._stats = {device.path: device.stat for device in capture.devices if device.stat is not None}
         self._opens = {device.path: device.open for device in capture.devices if device.open is not None}
         self._udev = {device.path: device.udev for device in capture.devices if device.udev is not None}
@@ -57,7 +59,7 @@ class SnapshotHost:
             return found
         key, text = found
         limit = min(limit, FILE_LIMIT)
-        if not self._cut and isinstance(text, str) and len(text) * 4 <= limit:  # whatever its characters take
+        if isinstance(text, str) and len(text) * 4 <= limit and key not in self._cut:  # whatever its characters take
             return Known(text, path)
         head = self._head(path, key, text, limit)
         return head if isinstance(head, Unknown) else Known(utf8_text(head.value), path)
@@ -202,24 +204,34 @@ class SnapshotHost:
             return Unknown("absent", path, "ENOTDIR")
         if operation == "link" and self.capture.real_paths and self._exists(real):
             return Unknown("absent", path, "no link")
-        reason = self._missing(path)
+        missing = self._missing_from_part if self._is_partial else self._missing
+        reason = missing(path)
         if reason == "not-recorded" and real != path:
-            reason = self._missing(real)
+            reason = missing(real)
         return Unknown(reason, path)
 
     def _missing(self, path: str) -> Reason:
         """What the nearest recorded folder above the path says of it."""
+        recorded = self.capture
         while path not in ("", "/"):
             parent, _, name = path.rpartition("/")
-            parent = parent or "/"
-            if parent in self.capture.dirs:
-                return "not-recorded" if name in self._listing(parent) else "absent"
-            if parent in self.capture.files:
+            if (parent or "/") in recorded.dirs:
+                return "not-recorded" if name in self._listing(parent or "/") else "absent"
+            if parent in recorded.files:
                 return "absent"
-            if parent in self.capture.outcomes:
-                return self.capture.outcomes[parent]
+            if recorded.outcomes.get(parent, "failed") != "failed":
+                return recorded.outcomes[parent]
             path = parent
         return "not-recorded"
+
+    def _missing_from_part(self, path: str) -> Reason:
+        """The same where the folders themselves may be missing; at the top of a tree most are."""
+        parent, _, name = path.rpartition("/")
+        if parent.strip("/") and parent in self.capture.dirs:
+            return "not-recorded" if name in self._listing(parent) else "absent"
+        while parent and parent not in self.capture.files:
+            parent = parent.rpartition("/")[0]
+        return "absent" if parent else "not-recorded"
 
     def _listing(self, folder: str) -> frozenset[str]:
         names = self._names.get(folder)
