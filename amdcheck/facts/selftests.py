@@ -268,8 +268,9 @@ def _step(document: Value[D], pick: Callable[[D], tuple[Step, T | None]]) -> Val
     step, result = pick(document.value)
     if result is not None:
         return Known(result, document.source)
-    reasons: dict[str, Reason] = {"timeout": "timeout", "denied": "denied"}
-    return Unknown(reasons.get(step.ended, "failed"), document.source, step.why)
+    same: dict[str, Reason] = {"timeout": "timeout", "denied": "denied"}
+    reason = same.get(step.ended, "failed")
+    return Unknown(reason, document.source, step.detail if reason == step.ended else step.why)
 
 
 def _document(host: Host, test: SelfTest, expect: Expectations, kind: type[D]) -> Value[D]:

@@ -90,7 +90,9 @@ def _attempt(step: Callable[[], Record]) -> Ended:
 
 
 def _leave_no_traces() -> None:
-    """No core file and no entry in a crash collector for a step that dies; and no orphan when the parent is killed."""
+    """No core file, no entry in a crash collector and no traceback for a step that dies; no orphan of a dead parent."""
+    for fatal in (signal.SIGILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGABRT):
+        signal.signal(fatal, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     prctl = ctypes.CDLL(None).prctl
     prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)

@@ -63,6 +63,8 @@ def isa(test: IsaSelfTest) -> Iterator[Finding]:
             Subject(kind="cpu", id="cpuid"),
             "what the processor says of itself could not be read, so nothing is said of what the kernel may mask",
             because=test.cpuid,
+            outcome="cpuid-unread",
+            remedy=remedy(f"{ID}/cpuid-unread"),
         )
     for key, row in isa_table().isa.items():
         subject = Subject(kind="cpu", id=key)

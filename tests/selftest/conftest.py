@@ -1,0 +1,33 @@
+"""What the tests of the self-tests share: the loaded kernels, and the tools that some of them need."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from amdcheck.selftest.library import Library, load
+
+
+def tool(name: str, package: str) -> str:
+    """The path of a program; without it the test is skipped, and fails in CI, which installs what it needs."""
+    path = shutil.which(name)
+    if path is not None:
+        return path
+    message = f"{name} is not here: install {package}"
+    if os.environ.get("CI") == "true":
+        pytest.fail(message)
+    pytest.skip(message)
+
+
+def offered_flags() -> frozenset[str]:
+    """The flags of this machine's first processor, empty where /proc/cpuinfo prints none."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    return next((frozenset(line.partition(":")[2].split()) for line in lines if line.startswith("flags")), frozenset())
+
+
+@pytest.fixture(scope="session")
+def library() -> Library:
+    return load()

@@ -1,0 +1,164 @@
+"""A step in a process of its own: whatever ends it is told by its name, and nothing is left behind."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import signal
+import sys
+import time
+from typing import Any, NoReturn
+
+import pytest
+
+from amdcheck.selftest.isolate import Ended, Isolated, Record, isolated
+from amdcheck.selftest.library import Library
+
+
+def _ended(ended: str, detail: str | None = None) -> Ended:
+    return Ended(ended=ended, detail=detail, result=None)
+
+
+def _run_hook(library: Library, name: str) -> Record:
+    kernel = library.find(name)
+    assert kernel is not None
+    kernel.prepare(blocks=1, seed=1).run()
+    return {}
+
+
+def _raise(error: BaseException) -> NoReturn:
+    raise error
+
+
+def test_a_step_that_returns_hands_its_result_over() -> None:
+    big = {"values": list(range(100_000))}  # more than a pipe holds
+    assert isolated(lambda: big, deadline_s=5) == Ended(ended="returned", detail=None, result=big)
+
+
+def test_an_illegal_instruction_is_contained_and_named(library: Library) -> None:
+    assert isolated(lambda: _run_hook(library, "hook-illegal"), deadline_s=5) == _ended("SIGILL")
+
+
+def test_a_stray_store_is_contained_and_named(library: Library) -> None:
+    assert isolated(lambda: _run_hook(library, "hook-stray"), deadline_s=5) == _ended("SIGSEGV")
+
+
+def test_an_endless_kernel_is_ended_at_its_deadline(library: Library) -> None:
+    start = time.monotonic()
+    ended = isolated(lambda: _run_hook(library, "hook-endless"), deadline_s=0.2)
+    assert ended == _ended("timeout", "not finished within 0.2 s")
+    assert 0.2 <= time.monotonic() - start < 2
+
+
+def test_too_little_memory_is_named() -> None:
+    def step() -> Record:
+        resource.setrlimit(resource.RLIMIT_AS, (1 << 28, 1 << 28))
+        return {"length": len(bytearray(1 << 30))}
+
+    assert isolated(step, deadline_s=5) == _ended("memory", "out of memory")
+
+
+def test_a_step_that_the_system_kills_is_named() -> None:
+    def step() -> Record:
+        os.kill(os.getpid(), signal.SIGKILL)
+        return {}
+
+    assert isolated(step, deadline_s=5) == _ended("SIGKILL")
+
+
+@pytest.mark.parametrize(
+    ("error", "ended"),
+    [
+        (PermissionError("no executable pages"), _ended("denied", "no executable pages")),
+        (ValueError("odd"), _ended("failed", "ValueError: odd")),
+        (SystemExit(3), _ended("failed", "SystemExit: 3")),
+    ],
+)
+def test_an_exception_is_told_and_reaches_nobody_else(error: BaseException, ended: Ended) -> None:
+    assert isolated(lambda: _raise(error), deadline_s=5) == ended
+
+
+def test_a_step_that_leaves_without_a_word_failed() -> None:
+    assert isolated(lambda: os._exit(0), deadline_s=5) == _ended("failed", "left without a result")
+
+
+def test_a_result_that_is_no_json_failed() -> None:
+    assert isolated(lambda: {"x": object()}, deadline_s=5) == _ended("failed", "left without a result")
+
+
+def test_steps_run_side_by_side_and_leave_no_child_and_no_descriptor() -> None:
+    before = sorted(os.listdir("/proc/self/fd"))
+
+    def sleep() -> Record:
+        time.sleep(0.3)
+        return {"pid": os.getpid()}
+
+    start = time.monotonic()
+    steps = [Isolated(sleep) for _ in range(4)]
+    ended = [step.ended(deadline_s=5) for step in steps]
+    assert time.monotonic() - start < 1.0
+    pids = {(e["result"] or {})["pid"] for e in ended}
+    assert len(pids) == 4
+    assert os.getpid() not in pids
+    assert sorted(os.listdir("/proc/self/fd")) == before
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+def test_a_dying_step_leaves_no_core_file(library: Library, tmp_path: Any) -> None:
+    """Core files are asked for, and the step is killed where one would be written."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_CORE)
+    if hard == 0:
+        pytest.skip("core files are forbidden here")
+    resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))
+    before = os.getcwd()
+    os.chdir(tmp_path)
+    try:
+        dumped: list[bool] = []
+
+        def step() -> Record:
+            dumped.append(bool(ctypes.CDLL(None).prctl(3, 0, 0, 0, 0)))  # PR_GET_DUMPABLE
+            return {"dumpable": dumped[0], "core": resource.getrlimit(resource.RLIMIT_CORE)[0]}
+
+        assert isolated(step, deadline_s=5)["result"] == {"dumpable": False, "core": 0}
+        assert isolated(lambda: _run_hook(library, "hook-illegal"), deadline_s=5) == _ended("SIGILL")
+        assert list(tmp_path.iterdir()) == []
+    finally:
+        os.chdir(before)
+        resource.setrlimit(resource.RLIMIT_CORE, (soft, hard))
+
+
+def test_a_step_dies_with_the_self_test_that_started_it(library: Library) -> None:
+    """The child is killed while its step is endless; the step must not go on alone."""
+    import subprocess
+
+    program = (
+        "import os, sys, threading\n"
+        "from amdcheck.selftest.isolate import Isolated\n"
+        "import time\n"
+        "step = Isolated(lambda: time.sleep(60))\n"
+        "time.sleep(0.3)\n"
+        "print(step._child, flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    try:
+        assert child.stdout is not None
+        step = int(child.stdout.readline())
+        os.kill(step, 0)
+    finally:
+        child.kill()
+        child.wait()
+    until = time.monotonic() + 5
+    while _alive(step):
+        assert time.monotonic() < until, "the step outlived its parent"
+        time.sleep(0.02)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
