@@ -94,6 +94,10 @@ def cpu_host(cpuinfo: str = BARE_METAL) -> Machine:
     """A machine without any GPU: a network card and a BMC's display on the bus."""
     machine = Machine()
     machine.files["/proc/cpuinfo"] = cpuinfo
+    maker = (
+        ("QEMU", "Standard PC (Q35 + ICH9, 2009)") if "hypervisor" in cpuinfo else ("Supermicro", "AS -8125GS-TNMR2")
+    )
+    machine.files["/sys/class/dmi/id/sys_vendor"], machine.files["/sys/class/dmi/id/product_name"] = maker
     add_device(machine, "0000:00:01.0", [], vendor="0x1022", device="0x1483", class_code="0x060400")
     add_device(machine, "0000:01:00.0", ["0000:00:01.0"], vendor="0x15b3", device="0x1019", class_code="0x020000")
     add_device(machine, "0000:02:00.0", ["0000:00:01.0"], vendor="0x1a03", device="0x2000", class_code="0x030000")
@@ -210,6 +214,8 @@ def add_topology(
                 drm_render_minor=128 + (gpu if partitions == 1 else node), unique_id=0xABCD000000000000 + gpu,
                 hive_id=0xF00D0000 + hive_of[gpu] if hive_of else 0, gpu_id=1000 + node,
             )  # fmt: skip
+            if partitions > 1:
+                machine.stats[f"/dev/dri/renderD{128 + node}"] = KFD_STAT
             memory = (row.memory_gib or (16,))[0] << 30
             folder = f"{TOPOLOGY}/nodes/{node}/mem_banks/0"
             machine.files[f"{folder}/properties"] = f"heap_type 1\nsize_in_bytes {memory // partitions}\n"

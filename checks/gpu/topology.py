@@ -141,10 +141,10 @@ def _missing_partitions(gpus: Gpus) -> Iterator[Finding]:
         if count and expected is not None and count < expected:
             nodes = ", ".join(str(partition.kfd_node) for partition in gpu.partitions)
             yield failed(
-                f"{ID}/missing-partition", gpu.subject, f"{gpu.label} shows {count} of its {expected} partitions.",
+                f"{ID}/partition-missing", gpu.subject, f"{gpu.label} shows {count} of its {expected} partitions.",
                 shown(NODES, f"nodes {nodes}"), evidence(gpu.compute_partition, note="partition mode"),
                 expected=f"{expected} partitions", actual=str(count),
-                remedy=remedy(f"{ID}/missing-partition", bdf=gpu.bdf),
+                remedy=remedy(f"{ID}/partition-missing", bdf=gpu.bdf),
             )  # fmt: skip
 
 

@@ -1,0 +1,40 @@
+"""Signs that a machine is meant to have GPUs."""
+
+from __future__ import annotations
+
+from amdcheck.facts.presence import GpuSigns
+from amdcheck.model.expectations import Expectations
+from tests.gpu_hosts import KFD_STAT, cpu_host
+from tests.judge import read_fact
+
+
+def test_a_cpu_host_shows_no_sign() -> None:
+    signs = read_fact(GpuSigns, cpu_host().host(), Expectations())
+    assert signs.signs == ()
+    assert signs.gone == ()
+
+
+def test_driver_dkms_rocm_device_and_expectation_are_signs() -> None:
+    machine = cpu_host()
+    machine.files["/sys/module/amdgpu/initstate"] = "live\n"
+    machine.files["/var/lib/dkms/amdgpu/6.10.5-2084815.22.04/source/dkms.conf"] = ""
+    machine.files["/opt/rocm-6.3.3/.info/version"] = "6.3.3-74\n"
+    machine.stats["/dev/kfd"] = KFD_STAT
+    signs = read_fact(GpuSigns, machine.host(), Expectations(gpus=8)).signs
+    assert [(sign.source, sign.value) for sign in signs] == [
+        ("--expect-gpus or policy", "8"),
+        ("/sys/module/amdgpu/initstate", "amdgpu"),
+        ("/var/lib/dkms/amdgpu", "6.10.5-2084815.22.04"),
+        ("/dev/kfd", "present"),
+        ("/opt/rocm-6.3.3", "6.3.3"),
+    ]
+
+
+def test_libraries_of_the_distribution_are_no_sign() -> None:
+    machine = cpu_host()
+    machine.files["/usr/lib/x86_64-linux-gnu/libamdhip64.so.5"] = ""
+    assert read_fact(GpuSigns, machine.host(), Expectations()).signs == ()
+
+
+def test_expecting_none_is_no_sign() -> None:
+    assert read_fact(GpuSigns, cpu_host().host(), Expectations(gpus=0)).signs == ()
