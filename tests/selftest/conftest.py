@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -14,9 +15,13 @@ from amdcheck.selftest.library import Library, load
 def tool(name: str, package: str) -> str:
     """The path of a program; without it the test is skipped, and fails in CI, which installs what it needs."""
     path = shutil.which(name)
-    if path is not None:
-        return path
-    message = f"{name} is not here: install {package}"
+    if path is None:
+        missing(f"{name} is not here: install {package}")
+    return path
+
+
+def missing(message: str) -> NoReturn:
+    """Skip the test, or fail it in CI."""
     if os.environ.get("CI") == "true":
         pytest.fail(message)
     pytest.skip(message)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from amdcheck.selftest.library import Library
 from tests.selftest.conftest import tool
 
 KERNELS = Path(__file__).parents[2] / "amdcheck" / "selftest" / "kernels"
@@ -67,18 +68,22 @@ def run(*command: str) -> str:
     return done.stdout
 
 
-def build(compiler: str, folder: Path, *definitions: str) -> dict[str, Instructions]:
-    """The functions of the library, built as CMake builds it, by this compiler."""
+def build(compiler: str, folder: Path, *definitions: str) -> Path:
+    """The library as CMake builds it, by this compiler."""
     cmake = tool("cmake", "cmake")
     choice = f"-DCMAKE_C_COMPILER={tool(compiler, compiler)}"
     run(cmake, "-S", str(KERNELS), "-B", str(folder), choice, *definitions)
     run(cmake, "--build", str(folder))
-    return functions(run(tool("objdump", "binutils"), "-d", "--no-show-raw-insn", f"{folder}/libamdcheck_kernels.so"))
+    return folder / "libamdcheck_kernels.so"
+
+
+def disassemble(library: Path) -> dict[str, Instructions]:
+    return functions(run(tool("objdump", "binutils"), "-d", "--no-show-raw-insn", str(library)))
 
 
 @pytest.fixture(scope="module", params=["gcc", "clang"])
 def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Instructions]:
-    return build(request.param, tmp_path_factory.mktemp(request.param))
+    return disassemble(build(request.param, tmp_path_factory.mktemp(request.param)))
 
 
 def test_no_accumulator_leaves_its_register(built: dict[str, Instructions]) -> None:
@@ -102,13 +107,13 @@ def test_the_reference_is_computed_without_vector_arithmetic(built: dict[str, In
 
 def test_a_build_without_optimization_is_caught(tmp_path: Path) -> None:
     """The guard itself: there the accumulators live on the stack."""
-    found = build("gcc", tmp_path, "-DCMAKE_BUILD_TYPE=Debug")
+    found = disassemble(build("gcc", tmp_path, "-DCMAKE_BUILD_TYPE=Debug"))
     assert all(stack_traffic(found[name], mark) for name, mark in LOOPS.items())
 
 
 def test_the_flags_of_the_builder_do_not_raise_the_baseline(tmp_path: Path) -> None:
     """With -march=native in CFLAGS the code around the kernels must still run on every x86-64."""
-    found = build("gcc", tmp_path, "-DCMAKE_C_FLAGS=-march=x86-64-v4 -O3")
+    found = disassemble(build("gcc", tmp_path, "-DCMAKE_C_FLAGS=-march=x86-64-v4 -O3"))
     beyond = {
         (name, text)
         for name, instructions in found.items()
@@ -116,6 +121,16 @@ def test_the_flags_of_the_builder_do_not_raise_the_baseline(tmp_path: Path) -> N
         if not name.startswith(("tile_", "loads_")) and re.match(r"v[a-z0-9]+ ", text)
     }
     assert beyond == set()
+
+
+def test_the_library_of_another_architecture_is_valid_and_empty(tmp_path: Path) -> None:
+    """What CMake builds on aarch64, as far as this machine's compiler can: no kernel, every function there."""
+    path = build("gcc", tmp_path, "-DCMAKE_SYSTEM_NAME=Linux", "-DCMAKE_SYSTEM_PROCESSOR=aarch64")
+    assert not [name for name in disassemble(path) if name.startswith("tile_")]
+    library = Library(str(path))
+    assert [library.find(name) for name in ("sse2", "avx512f", "hook-wrong")] == [None, None, None]
+    assert library.time_loads(width=16, address=0, size=0, passes=1) is None
+    assert library.current_cpu() >= 0
 
 
 SPILLED = """

@@ -7,18 +7,20 @@ import subprocess
 import sys
 import venv
 import zipfile
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from tests.selftest.conftest import tool
+from tests.selftest.conftest import missing, tool
 
 ROOT = Path(__file__).parents[2]
 
 
 def build(folder: Path, **environment: str) -> Path:
     """Build a wheel of this tree in-process of the build backend, as pip does without isolation."""
-    pytest.importorskip("scikit_build_core")
+    if find_spec("scikit_build_core") is None:
+        missing("scikit-build-core is not here: install amdcheck[test]")
     tool("cmake", "cmake")
     program = "import sys; from scikit_build_core.build import build_wheel; build_wheel(sys.argv[1])"
     done = subprocess.run(
