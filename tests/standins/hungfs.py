@@ -159,7 +159,7 @@ class _Server:
         is_folder = inode == _ROOT and not self._is_file
         data = self._data(inode)
         size = 4096 if data is None else len(data)  # as sysfs says of every attribute
-        mode = stat.S_IFDIR | 0o755 if is_folder else stat.S_IFREG | 0o444
+        mode = stat.S_IFDIR | 0o755 if is_folder else stat.S_IFREG | 0o555  # may be executed, too
         return struct.pack("<6Q3I7I", inode, size, 8, 0, 0, 0, 0, 0, 0, mode, 1, 0, 0, 0, 4096, 0)
 
     def _read(self, unique: int, inode: int, body: bytes) -> None:
