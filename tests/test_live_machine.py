@@ -15,6 +15,8 @@ from amdcheck.engine.run import RunRequest, run
 from amdcheck.model.finding import Finding
 from amdcheck.model.report import Report
 
+pytestmark = pytest.mark.xdist_group("live")  # one run at a time holds the machine's lock
+
 
 def amd_silicon() -> bool:
     """Told apart without our own code."""

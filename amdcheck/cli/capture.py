@@ -39,8 +39,15 @@ def record(options: EvidenceOptions, file: Path) -> int:
 
 def unpack_capture(folder: Path, file: Path) -> int:
     """Write the recording as a host tree into a new folder. Raises InputError."""
+    from amdcheck.host.capture_file import decode
     from amdcheck.host.unpack import unpack
 
-    unpack(file, folder)
+    shown = printable(str(file))
+    try:
+        with file.open("rb") as stream:
+            capture = decode(stream, name=shown)
+    except OSError as error:
+        raise InputError(f"{shown}: cannot be read ({error.strerror})") from error
+    unpack(capture, folder)
     tell(f"unpacked into {folder}")
     return 0

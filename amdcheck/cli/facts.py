@@ -41,7 +41,10 @@ def _member(sheet: Sheet, value: object, indent: str) -> None:
             _named(sheet, str(key), item, indent)
     elif isinstance(value, (list, tuple)):
         for number, item in enumerate(value):
-            _named(sheet, str(number), item, indent)
+            if isinstance(item, Mapping) and all(_is_flat(part) for part in item.values()):
+                sheet.words(", ".join(f"{key} {_flat(part)}" for key, part in item.items()), first=f"{indent}- ")
+            else:
+                _named(sheet, str(number), item, indent)
     else:
         sheet.words(_scalar(value), first=indent)
 

@@ -172,7 +172,9 @@ def _machine(host: HostSummary) -> Iterable[tuple[str, str]]:
             *(f"MIOpen {m.version}" for m in host.miopen if m.version),
         ),
     )
-    system = _listed(host.os, host.kernel, host.virtualization, host.container)
+    virtual = f"virtual machine ({host.virtualization})" if host.virtualization else ""
+    contained = f"container ({host.container})" if host.container else ""
+    system = _listed(host.os, host.kernel, virtual, contained)
     if system:
         yield "System", system
 

@@ -51,6 +51,16 @@ def test_records_inside_records_are_set_in() -> None:
     ]
 
 
+def test_records_of_plain_values_are_a_line_each() -> None:
+    caches = [{"level": 3, "cpus": [0, 1, 2]}, {"level": 3, "cpus": [3, 4, 5]}]
+    assert text({"Cpu": {"caches": caches}}) == [
+        "Cpu",
+        "  caches:",
+        "    - level 3, cpus 0-2",
+        "    - level 3, cpus 3-5",
+    ]
+
+
 def test_facts_are_blocks_with_air_between() -> None:
     assert text({"A": {"x": 1}, "B": {"broken": "ValueError: y"}}) == [
         "A",

@@ -1,0 +1,144 @@
+"""The command line over the real engine, on the machine that runs the tests."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from amdcheck.engine.lock import only_run
+from tests.cli.command import ROOT, amdcheck, environment
+from tests.schemas import schema
+
+pytestmark = pytest.mark.xdist_group("live")  # one run at a time holds the machine's lock
+
+VERDICTS = (0, 1, 3)
+
+
+def test_live_json_satisfies_the_schema_and_is_alone() -> None:
+    result = amdcheck("all", "--level", "quick", "--format", "json")
+    report = json.loads(result.stdout)
+    jsonschema.Draft202012Validator(schema("report")).validate(report)
+    assert result.returncode == report["summary"]["exit_code"]
+    assert result.returncode in VERDICTS
+    assert result.stderr == ""
+
+
+def test_live_json_never_loads_rich() -> None:
+    program = "import sys; from amdcheck.cli import main; main(); sys.exit('rich' in sys.modules)"
+    result = subprocess.run(
+        [sys.executable, "-c", program, "all", "--level", "quick", "--format", "json"],
+        cwd=ROOT,
+        env=environment(),
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert result.returncode == 0
+
+
+def test_live_report_for_people_ends_with_its_headline() -> None:
+    result = amdcheck("all", "--level", "quick")
+    headline = amdcheck("all", "--level", "quick", "--quiet").stdout
+    assert result.stdout.endswith(headline)
+    assert result.stdout.count(headline) == 1
+
+
+def test_recording_made_here_gives_the_same_verdict_and_unpacks(tmp_path: Path) -> None:
+    file, folder = tmp_path / "here.amdcheck.json.xz", tmp_path / "tree"
+    assert amdcheck("capture", "--level", "quick", "-o", str(file)).returncode == 0
+    live, replay = (
+        json.loads(amdcheck("all", "--level", "quick", "--format", "json", *words).stdout)
+        for words in ((), ("--host", str(file)))
+    )
+    assert replay["run"]["source"] == "capture"
+    assert [(f["id"], f["subject"], f["status"]) for f in replay["findings"]] == [
+        (f["id"], f["subject"], f["status"]) for f in live["findings"]
+    ]
+    assert replay["summary"] == live["summary"]
+    assert amdcheck("capture", "--unpack", str(folder), str(file)).returncode == 0
+    assert (folder / "proc/cpuinfo").read_text() == Path("/proc/cpuinfo").read_text()
+
+
+def test_recording_holds_what_its_schema_says(tmp_path: Path) -> None:
+    import lzma
+
+    file = tmp_path / "here.amdcheck.json.xz"
+    amdcheck("capture", "--level", "quick", "-o", str(file))
+    document = json.loads(lzma.decompress(file.read_bytes()))
+    jsonschema.Draft202012Validator(schema("capture")).validate(document)
+    assert document["manifest"]["redacted"] is False
+
+
+@pytest.mark.parametrize(("words", "reason"), [(("--host", "{}/none"), "none"), (("--host", "{}/broken"), "broken")])
+def test_host_that_is_missing_or_broken_is_one_sentence(tmp_path: Path, words: tuple[str, ...], reason: str) -> None:
+    (tmp_path / "broken").write_bytes(b"\xfd7zXZ\x00 nothing behind it")
+    result = amdcheck("all", *(word.format(tmp_path) for word in words))
+    assert result.returncode == 2
+    assert result.stdout == ""
+    assert result.stderr.startswith(f"amdcheck: {tmp_path}/{reason}: ")
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("glob", ["gpu.nothing", "nothing.*"])
+def test_glob_that_matches_nothing_is_a_usage_error(glob: str) -> None:
+    result = amdcheck("run", glob)
+    assert result.returncode == 2
+    assert glob in result.stderr
+
+
+def test_second_run_is_refused_and_names_the_first() -> None:
+    with only_run(60):
+        result = amdcheck("all", "--level", "quick")
+    assert result.returncode == 3
+    assert f"pid {os.getpid()}" in result.stderr
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_interrupted_run_leaves_no_process_and_no_lock(tmp_path: Path, number: signal.Signals, code: int) -> None:
+    sleeper = tmp_path / "python3"
+    seconds = f"61.{os.getpid()}"  # tells our sleep from any other
+    sleeper.write_text(f"#!/bin/sh\nsleep {seconds}\n")
+    sleeper.chmod(0o755)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "amdcheck", "run", "selftest.cpu.alignment", "--python", str(sleeper)],
+        cwd=ROOT,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        deadline = time.monotonic() + 20
+        while not processes_with(seconds) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert processes_with(seconds), "the self-test's child did not start"
+        process.send_signal(number)
+        _, stderr = process.communicate(timeout=20)
+    finally:
+        process.kill()
+    assert process.returncode == code
+    assert stderr == f"amdcheck: ended by {number.name}\n"
+    assert processes_with(seconds) == []
+    assert amdcheck("run", "cpu.vendor").returncode in VERDICTS  # the lock is free
+
+
+def processes_with(word: str) -> list[int]:
+    """Processes whose command line holds the word: found without anything of amdcheck."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                command = (folder / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if word.encode() in command:
+                found.append(int(folder.name))
+    return found
