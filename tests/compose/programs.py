@@ -90,10 +90,9 @@ def _formatted(form: str, name: str, version: str) -> str:
 
 
 def _devices(plan: Plan) -> list[tuple[Gpu, Partition]]:
-    """What the tools number: every partition, by address."""
+    """What the tools number: every partition, in the order of the card numbers and not of the addresses."""
     forgotten = plan.machine.smi.forgets_gpus
-    found = [(gpu, part) for gpu in plan.driven for part in gpu.present if gpu.index not in forgotten]
-    return sorted(found, key=lambda pair: (pair[0].bdf, pair[1].index))
+    return [(gpu, part) for gpu in plan.driven for part in gpu.present if gpu.index not in forgotten]
 
 
 def _vendor_tool(plan: Plan, program: str, arguments: Sequence[str]) -> _Printed:

@@ -17,6 +17,7 @@ def write_system(tree: Tree, plan: Plan) -> None:
     _write_release(tree, plan)
     _write_dmi(tree, plan)
     _write_proc(tree, plan)
+    _write_modules(tree, plan)
     _write_settings(tree, plan.machine.settings)
     _write_kernel_config(tree, plan)
     _write_users(tree, plan)
@@ -93,7 +94,6 @@ def _write_proc(tree: Tree, plan: Plan) -> None:
     tree.files["/proc/uptime"] = f"864000.00 {8640 * len(plan.online)}.00\n"
     tree.files["/proc/loadavg"] = "0.08 0.03 0.01 1/1998 4242\n"
     tree.files["/proc/swaps"] = "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n"
-    tree.files["/proc/modules"] = _modules(plan)
     mounts = (
         "/dev/nvme0n1p2 / ext4 rw,relatime 0 0\nproc /proc proc rw,nosuid,nodev,noexec,relatime 0 0\n"
         "sysfs /sys sysfs rw,nosuid,nodev,noexec,relatime 0 0\ntmpfs /dev/shm tmpfs rw,nosuid,nodev 0 0\n"
@@ -103,9 +103,20 @@ def _write_proc(tree: Tree, plan: Plan) -> None:
     tree.files["/proc/1/cgroup"] = "0::/init.scope\n"
 
 
-def _modules(plan: Plan) -> str:
+def _write_modules(tree: Tree, plan: Plan) -> None:
+    """/sys/module names loaded modules and those built in; only the former have a state."""
+    for name in ("acpi", "kernel", "pcie_aspm", "printk", "vt"):
+        tree.folders.add(f"/sys/module/{name}/parameters")
+    loaded = ["k10temp"] if not plan.guest else ["virtio_net"]
+    loaded += [device.driver for device in plan.machine.device if device.driver]
+    for name in dict.fromkeys(loaded):
+        tree.attributes(f"/sys/module/{name}", {"initstate": "live", "refcnt": 0, "coresize": 16384, "taint": ""})
+    tree.files["/proc/modules"] = _modules(plan, loaded)
+
+
+def _modules(plan: Plan, loaded: list[str]) -> str:
     """/proc/modules: out-of-tree modules are marked."""
-    lines = ["k10temp 16384 0 - Live 0x0000000000000000"]
+    lines = [f"{name} 16384 0 - Live 0x0000000000000000" for name in loaded]
     if plan.driver_loaded:
         names = ["amdgpu"] + (["amdttm", "amdkcl", "amdxcp", "amddrm_ttm_helper"] if plan.dkms else ["ttm", "amdxcp"])
         mark = " (OE)" if plan.dkms else ""
