@@ -27,7 +27,7 @@ from amdcheck.knowledge.remedies import remedy
 ID = "selftest.cpu.isa"
 
 
-@check(ID, title="Instruction sets compute exactly", level="standard", required=False, applies=on_x86)
+@check(ID, title="Instruction sets compute exactly", level="standard", applies=on_x86)
 def isa(test: IsaSelfTest) -> Iterator[Finding]:
     """Runs what inference on the CPU is built on, for every instruction set that the kernel offers.
 
@@ -45,7 +45,7 @@ def isa(test: IsaSelfTest) -> Iterator[Finding]:
     What to do: take a machine that computes wrong out of service. Ask for a CPU model of the virtual machine that
     matches its host. Remove clearcpuid= and noxsave from the kernel command line where nobody needs them.
 
-    One finding for each instruction set. Advisory when it cannot be run; what it does find counts.
+    One finding for each instruction set. An installation without the native kernels is undetermined, and says so.
 
     Source: AMD64 Architecture Programmer's Manual volume 3 (publication 24594); Linux kernel-parameters.txt.
     """
@@ -56,7 +56,8 @@ def isa(test: IsaSelfTest) -> Iterator[Finding]:
         yield undetermined(ID, HOST, "the self-test of the instruction sets did not run", because=test.runs)
         return
     if test.lacks is not None:
-        yield skipped(ID, HOST, test.lacks, shown(test.source, f"not run: {', '.join(test.offered.value)}"))
+        not_run = shown(test.source, f"not run: {', '.join(test.offered.value)}")
+        yield undetermined(ID, HOST, test.lacks, not_run, outcome="absent", remedy=remedy(f"{ID}/absent"))
     if isinstance(test.cpuid, Unknown):
         yield undetermined(
             ID,
@@ -81,7 +82,10 @@ def _ran(test: IsaSelfTest, row: InstructionSet, subject: Subject, run: KernelRu
         because = Unknown("failed", source, "the self-test's document says nothing of it")
         return undetermined(ID, subject, f"{row.name} was not run", because=because)
     if run.ended == "not-built":
-        return skipped(ID, subject, f"{row.name} was not run: {run.detail}", shown(source, run.why))
+        message = f"{row.name} was not run: {run.detail}"
+        return undetermined(
+            ID, subject, message, shown(source, run.why), outcome="absent", remedy=remedy(f"{ID}/absent")
+        )
     if run.ended == "SIGILL":
         return failed(
             f"{ID}/illegal-instruction",

@@ -300,7 +300,7 @@ def test_an_instruction_set_newer_than_the_compiler_is_skipped() -> None:
     old = ended("fma", "not-built", "the compiler that built amdcheck does not know this instruction set")
     said = document([right("sse2"), right("avx2"), old], leaves_of(MILAN, datapath=256))
     finding = only(judge(ID, machine(MILAN, said)), "fma")
-    assert (finding.status, finding.outcome) == ("skip", "not-applicable")
+    assert (finding.status, finding.outcome) == ("unknown", "absent")
     assert "does not know this instruction set" in finding.message
 
 
@@ -310,13 +310,13 @@ def test_an_instruction_set_that_the_document_forgets_is_unknown() -> None:
     assert (finding.status, finding.outcome) == ("unknown", "failed")
 
 
-def test_a_pure_python_installation_skips_the_kernels_and_still_sees_what_is_masked() -> None:
+def test_a_pure_python_installation_is_undetermined_and_still_sees_what_is_masked() -> None:
     said = document([], leaves_of(GENOA, datapath=256))
     said["lacks"] = "amdcheck was installed without its native kernels for x86_64"
     host = machine(MILAN, said, files={"/proc/cmdline": "clearcpuid=avx512f\n"})
     findings = judge(ID, host)
     assert brief(findings) == {
-        "host": NOT_THERE,
+        "host": "unknown absent",
         **dict.fromkeys(GENOA[3:], "warn masked"),
         "avx_vnni": NOT_THERE,
     }
