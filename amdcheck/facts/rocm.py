@@ -106,7 +106,7 @@ def _asked_for(host: Host, path: str) -> Iterator[_Candidate | BrokenRoot]:
 def _below_opt(host: Host, listing: Value[tuple[str, ...]]) -> Iterator[_Candidate | BrokenRoot]:
     names = listing.or_none()
     if names is None:  # /opt cannot be listed: the usual name may still answer
-        names = ("rocm",)
+        names = ("rocm",) if isinstance(host.resolve(join(OPT, "rocm")), Known) else ()
     for name in names:
         if _NAME.fullmatch(name):
             yield from _at(host, join(OPT, name))
@@ -116,14 +116,11 @@ def _at(host: Host, path: str) -> Iterator[_Candidate | BrokenRoot]:
     """The installations at one name: itself, or the core-X.Y folders below it."""
     real = host.resolve(path)
     if isinstance(real, Unknown):
-        link = host.link(path)
-        if isinstance(link, Known):
-            yield BrokenRoot(path=path, target=link.value, why=real)
+        yield from _unreached(host, path, real)
         return
     names = host.entries(real.value)
     if isinstance(names, Unknown):
-        if names.reason == "denied":
-            yield _Candidate(root=real.value, name=path, layout="legacy", version=names)
+        yield from _unreached(host, real.value, names)
         return
     cores = [name for name in names.value if _CORE.fullmatch(name)]
     for name in cores:
@@ -132,13 +129,20 @@ def _at(host: Host, path: str) -> Iterator[_Candidate | BrokenRoot]:
         yield _Candidate(root=real.value, name=path, layout=_layout(real.value))
 
 
+def _unreached(host: Host, path: str, why: Unknown) -> Iterator[_Candidate | BrokenRoot]:
+    """A name that leads nowhere is a broken link; one that may not be looked into is an installation all the same."""
+    link = host.link(path)
+    if why.reason in ("denied", "failed", "timeout"):
+        yield _Candidate(root=path, name=path, layout=_layout(path), version=why)
+    elif isinstance(link, Known):
+        yield BrokenRoot(path=path, target=link.value, why=why)
+
+
 def _core(host: Host, path: str, above: str, *, only: bool) -> Iterator[_Candidate | BrokenRoot]:
     """A core folder of 7.14 and later; the folder above is a name of the one that its links lead into."""
     real = host.resolve(path)
     if isinstance(real, Unknown):
-        link = host.link(path)
-        if isinstance(link, Known):
-            yield BrokenRoot(path=path, target=link.value, why=real)
+        yield from _unreached(host, path, real)
         return
     yield _Candidate(root=real.value, name=path, layout="core")
     leads_in = host.resolve(join(above, "bin")).or_none() or ""

@@ -16,17 +16,23 @@ from amdcheck.api import (
     warned,
 )
 from amdcheck.facts.driver import Driver
+from amdcheck.facts.gpus import Gpus
 from amdcheck.facts.platform import Platform
+from amdcheck.facts.presence import GpuSigns
 from amdcheck.knowledge.remedies import remedy
 from amdcheck.knowledge.rocm import packaged_driver
 from amdcheck.knowledge.tables import TABLES_DATE
 
+from .driver_loaded import gpus_expected
+
 ID = "gpu.driver-version"
 
 
-def driver_is_loaded(driver: Driver) -> str | None:
+def driver_is_loaded(driver: Driver, gpus: Gpus, signs: GpuSigns) -> str | None:
     """Applies to a loaded driver; one that is not loaded is gpu.driver-loaded's to judge."""
-    return "amdgpu is not loaded, see gpu.driver-loaded" if driver.loaded.or_none() is False else None
+    if driver.loaded.or_none() is False:
+        return "amdgpu is not loaded, see gpu.driver-loaded"
+    return gpus_expected(gpus, driver, signs)
 
 
 @check(ID, title="amdgpu driver version", level="quick", applies=driver_is_loaded)

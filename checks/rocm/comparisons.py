@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from msgspec import Struct
 
 from amdcheck.api import Evidence, Known, Unknown, evidence, shown
@@ -52,32 +54,15 @@ def _driver(tool: SmiTool, driver: Driver, platform: Platform) -> Compared | Non
 
 
 def _count(tool: SmiTool, gpus: Gpus) -> Compared | None:
-    """By address where the tool gives addresses, else by number; it may count devices or partitions, and lists
-    integrated GPUs that are not judged too."""
+    """How many GPUs, and which, where the tool gives their addresses."""
     if isinstance(tool.gpus, Unknown):
         return None
     said = tool.gpus.value
-    visible = [gpu for gpu in gpus.devices if not gpu.hidden]
-    if all(gpu.bdf for gpu in said):
-        missing = sorted({gpu.bdf for gpu in visible} - {_device(gpu) for gpu in said})
-        unknown = sorted({_device(g) for g in said} - {g.bdf for g in gpus.devices} - {g.bdf for g in gpus.not_judged})
-        agrees, fewer = not missing and not unknown, bool(missing)
-        names = ", ".join((missing or unknown)[:4])
-        difference = (
-            f"{tool.name} does not list {names}." if fewer else f"{tool.name} lists {names}, which sysfs does not."
-        )
-    else:
-        others = len(gpus.not_judged)
-        partitions = sum(max(1, len(gpu.partitions)) for gpu in gpus.devices)
-        hidden = len(gpus.devices) - len(visible)
-        ranges = ((len(visible), len(gpus.devices) + others), (partitions - hidden, partitions + others))
-        agrees = any(low <= len(said) <= high for low, high in ranges)
-        fewer = len(said) < len(visible)
-        difference = f"{tool.name} lists {len(said)} GPUs, sysfs {len(gpus.devices)} ({partitions} partitions)."
+    missing, surplus, words = _by_address(said, gpus) if all(gpu.bdf for gpu in said) else _by_number(said, gpus)
     return Compared(
-        outcome="gpus-missing" if fewer else "gpus-unknown",
-        agrees=agrees,
-        difference=difference,
+        outcome="gpus-missing" if missing else "gpus-unknown",
+        agrees=not missing and not surplus,
+        difference=f"{tool.name} {words}.",
         read=(
             shown(tool.gpus.source, f"{len(said)} GPUs"),
             shown(gpus.listing.source, f"{len(gpus.devices)} devices"),
@@ -85,9 +70,37 @@ def _count(tool: SmiTool, gpus: Gpus) -> Compared | None:
     )
 
 
-def _device(gpu: SmiGpu) -> str:
-    """The physical device of a partition: function 0 of its address."""
-    return f"{(gpu.bdf or '').rpartition('.')[0]}.0"
+def _by_address(said: tuple[SmiGpu, ...], gpus: Gpus) -> tuple[bool, bool, str]:
+    """What the tool misses and has too many, and a clause for it. Hidden and not judged GPUs may be listed or not."""
+    theirs = {_device(gpu, gpus) for gpu in said}
+    missing = sorted({gpu.bdf for gpu in gpus.devices if not gpu.hidden} - theirs)
+    surplus = sorted(theirs - {gpu.bdf for gpu in gpus.devices} - {gpu.bdf for gpu in gpus.not_judged})
+    if missing:
+        return True, bool(surplus), f"does not list {', '.join(missing[:4])}"
+    return False, bool(surplus), f"lists {', '.join(surplus[:4])}, which sysfs does not"
+
+
+def _by_number(said: tuple[SmiGpu, ...], gpus: Gpus) -> tuple[bool, bool, str]:
+    """The same by number alone: tools count devices or partitions, and with them such as are not judged."""
+    others, hidden = len(gpus.not_judged), sum(gpu.hidden for gpu in gpus.devices)
+    devices = len(gpus.devices)
+    partitions = len(_partitions(gpus))
+    fits = any(count - hidden <= len(said) <= count + others for count in (devices, partitions))
+    missing = not fits and len(said) < (partitions if len(said) > devices + others else devices)
+    words = f"lists {len(said)} GPUs, sysfs {devices} devices with {partitions} partitions"
+    return missing, not fits and not missing, words
+
+
+def _partitions(gpus: Gpus) -> list[str]:
+    """The device of every partition; an unpartitioned one counts once."""
+    return [gpu.bdf for gpu in gpus.devices for _ in range(max(1, len(gpu.partitions)))]
+
+
+def _device(gpu: SmiGpu, gpus: Gpus) -> str:
+    """The physical device: the address itself where sysfs lists it, else function 0, which a partition belongs to."""
+    address = gpu.bdf or ""
+    listed = {device.bdf for device in gpus.devices} | {other.bdf for other in gpus.not_judged}
+    return address if address in listed else f"{address.rpartition('.')[0]}.0"
 
 
 def _links(tool: SmiTool, kfd: Kfd) -> Compared | None:
@@ -118,16 +131,10 @@ def _numa(tool: SmiTool, gpus: Gpus) -> Compared | None:
     known = {gpu.bdf: gpu.numa_node.value for gpu in gpus.devices if isinstance(gpu.numa_node, Known)}
     if isinstance(tool.gpus, Unknown) or len(known) != len(gpus.devices):
         return None
-    said = [gpu for gpu in tool.gpus.value if gpu.numa_affinity is not None]
-    if said and all(gpu.bdf for gpu in said):
-        pairs = [(gpu.numa_affinity or 0, known[_device(gpu)]) for gpu in said if _device(gpu) in known]
-    elif len(said) == len(gpus.devices) == len(tool.gpus.value):
-        pairs = list(zip(sorted(gpu.numa_affinity or 0 for gpu in said), sorted(known.values()), strict=True))
-    else:
-        return None
-    theirs, ours = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    pairs = _numa_pairs(tool.gpus.value, known, gpus)
     if not pairs:
         return None
+    theirs, ours = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     return Compared(
         outcome="numa-nodes",
         agrees=theirs == ours,
@@ -139,8 +146,23 @@ def _numa(tool: SmiTool, gpus: Gpus) -> Compared | None:
     )
 
 
+def _numa_pairs(said: tuple[SmiGpu, ...], known: dict[str, int], gpus: Gpus) -> list[tuple[int, int]]:
+    """Theirs and ours: by address, else both in ascending order where the tool lists every device or partition."""
+    nodes = [(gpu, gpu.numa_affinity) for gpu in said if gpu.numa_affinity is not None]
+    if nodes and all(gpu.bdf for gpu, _ in nodes):
+        places = [(node, _device(gpu, gpus)) for gpu, node in nodes]
+        return [(node, known[bdf]) for node, bdf in places if bdf in known]
+    for bdfs in ([gpu.bdf for gpu in gpus.devices], _partitions(gpus)):
+        if len(nodes) == len(said) == len(bdfs):
+            return list(zip(sorted(node for _, node in nodes), sorted(known[bdf] for bdf in bdfs), strict=True))
+    return []
+
+
 def _listed(nodes: list[int]) -> str:
-    return " ".join(str(node) for node in nodes[:64])
+    """0 0 1 1, or for many "32 on 0, 32 on 1"."""
+    if len(nodes) <= 16:
+        return " ".join(map(str, nodes))
+    return ", ".join(f"{count} on {node}" for node, count in sorted(Counter(nodes).items()))
 
 
 def _release(tool: SmiTool) -> Compared | None:
