@@ -1,0 +1,248 @@
+"""gpu.present: GPUs that should be there and are not, and GPUs that are there and driven by nobody."""
+
+from __future__ import annotations
+
+import pytest
+
+from amdcheck.host.open import open_host
+from amdcheck.model.expectations import Expectations
+from amdcheck.model.finding import Finding
+from tests.corpus import CORPUS, needs_corpus
+from tests.facts.test_kernel_log import NEW_PROBE, kmsg
+from tests.facts.test_kfd import hide
+from tests.gpu_hosts import GUEST, KFD_STAT, TOPOLOGY, Machine, add_device, cpu_host, gpu_host
+from tests.judge import judge
+from tests.memory_host import memory_host
+
+
+def found(machine: Machine, gpus: int | None = None) -> list[Finding]:
+    return judge("gpu.present", machine.host(), Expectations(gpus=gpus, level="quick"))
+
+
+def ids(findings: list[Finding]) -> list[tuple[str, str, str]]:
+    return [(f.id, f.subject.id, f.status) for f in findings]
+
+
+def off_the_bus(product: str, gpus: int, *gone: int, **how: object) -> Machine:
+    machine = gpu_host(product, gpus, **how)  # type: ignore[arg-type]
+    for index in gone:
+        machine.take_off_bus(machine.bdfs[index])
+    return machine
+
+
+def test_eight_mi300x_on_bare_metal_are_all_there() -> None:
+    (finding,) = found(gpu_host("mi300x", 8, hives=(8,)))
+    assert ids([finding]) == [("gpu.present/ok", "host", "pass")]
+    assert str(finding.evidence[0].value).startswith("0000:12:00.0 Instinct MI300X; 0000:22:00.0")
+
+
+def test_seven_of_eight_mi300x_on_bare_metal_fail() -> None:
+    (finding,) = found(off_the_bus("mi300x", 8, 3, hives=(8,)))
+    assert ids([finding]) == [("gpu.present/fewer", "host", "fail")]
+    assert (finding.expected, finding.actual) == ("8 GPUs (product table: baseboard of Instinct MI300X)", "7")
+    assert "0000:42:00.0" not in str(finding.evidence[0].value)
+
+
+def test_cpx_partitions_do_not_make_up_for_a_missing_mi300x() -> None:
+    (finding,) = found(off_the_bus("mi300x", 8, 0, hives=(8,), partitions=8))
+    assert ids([finding]) == [("gpu.present/fewer", "host", "fail")]
+
+
+def test_one_mi300x_vf_in_a_guest_warns() -> None:
+    (finding,) = found(gpu_host("mi300x", 1, guest=True, device_id="0x74b5"))
+    assert ids([finding]) == [("gpu.present/fewer", "host", "warn")]
+    assert "fewer may be meant" in finding.message
+
+
+def test_seven_of_eight_mi300x_in_a_container_warn() -> None:
+    machine = off_the_bus("mi300x", 8, 3, hives=(8,))
+    machine.files["/.dockerenv"] = ""
+    assert ids(found(machine)) == [("gpu.present/fewer", "host", "warn")]
+
+
+def test_where_bare_metal_is_not_certain_a_short_board_warns() -> None:
+    machine = off_the_bus("mi300x", 8, 3, hives=(8,))
+    for path in ("/proc/cpuinfo", "/sys/class/dmi/id/sys_vendor", "/sys/class/dmi/id/product_name"):
+        del machine.files[path]
+    assert ids(found(machine)) == [("gpu.present/fewer", "host", "warn")]
+
+
+def test_seven_of_eight_mi210_without_an_expectation_are_not_fewer() -> None:
+    assert ids(found(off_the_bus("mi210", 8, 5, hives=(4, 4)))) == [("gpu.present/ok", "host", "pass")]
+
+
+def test_seven_of_eight_mi210_with_an_expectation_are_fewer() -> None:
+    (finding,) = found(off_the_bus("mi210", 8, 5, hives=(4, 4)), gpus=8)
+    assert ids([finding]) == [("gpu.present/fewer", "host", "fail")]
+    assert (finding.expected, finding.actual) == ("8 GPUs (--expect-gpus or policy)", "7")
+
+
+def test_an_expectation_beats_the_baseboard() -> None:
+    assert ids(found(off_the_bus("mi300x", 8, 3, hives=(8,)), gpus=7)) == [("gpu.present/ok", "host", "pass")]
+
+
+def test_seven_of_eight_mi210_that_the_kernel_log_names_are_fewer() -> None:
+    machine = off_the_bus("mi210", 8, 5, hives=(4, 4))
+    machine.files["/dev/kmsg"] = kmsg("amdgpu 0000:62:00.0: amdgpu: SMU is initialized successfully!")
+    (finding,) = found(machine)
+    assert ids([finding]) == [("gpu.present/fewer", "host", "fail")]
+    assert "amdgpu 0000:62:00.0" in str(finding.evidence[-1].value)
+
+
+def test_more_than_expected_warns_and_says_how_modules_count() -> None:
+    (finding,) = found(gpu_host("mi250x", 8, hives=(8,)), gpus=4)
+    assert ids([finding]) == [("gpu.present/more", "host", "warn")]
+    assert "Instinct MI250X module counts as two" in finding.message
+
+
+def test_all_gpus_off_the_bus_with_driver_and_rocm_left_fail() -> None:
+    machine = off_the_bus("mi210", 8, *range(8), hives=(4, 4))
+    machine.files["/opt/rocm-6.3.3/.info/version"] = "6.3.3-74\n"
+    (finding,) = found(machine)
+    assert ids([finding]) == [("gpu.present/none", "host", "fail")]
+    assert {e.source for e in finding.evidence} >= {"/sys/module/amdgpu/initstate", "/dev/kfd", "/opt/rocm-6.3.3"}
+    assert finding.remedy is not None
+    assert finding.remedy.owner == "node"
+
+
+@pytest.mark.parametrize(
+    "sign",
+    [
+        {"/sys/module/amdgpu/initstate": "live\n"},
+        {"/var/lib/dkms/amdgpu/6.10.5-2084815.22.04/source/dkms.conf": ""},
+        {"/opt/rocm-6.3.3/.info/version": "6.3.3-74\n"},
+        {"/dev/kmsg": kmsg(NEW_PROBE)},
+    ],
+)
+def test_each_sign_alone_makes_a_host_without_gpus_fail(sign: dict[str, str | bytes]) -> None:
+    machine = cpu_host()
+    machine.files.update(sign)
+    assert ids(found(machine)) == [("gpu.present/none", "host", "fail")]
+
+
+def test_a_device_node_alone_makes_a_host_without_gpus_fail() -> None:
+    machine = cpu_host()
+    machine.stats["/dev/kfd"] = KFD_STAT
+    assert ids(found(machine)) == [("gpu.present/none", "host", "fail")]
+
+
+def test_a_cpu_host_with_an_expectation_fails() -> None:
+    (finding,) = found(cpu_host(), gpus=8)
+    assert ids([finding]) == [("gpu.present/none", "host", "fail")]
+    assert finding.expected == "8 GPUs (--expect-gpus or policy)"
+
+
+def test_a_cpu_host_without_any_sign_is_skipped_with_its_reason() -> None:
+    (finding,) = found(cpu_host())
+    assert ids([finding]) == [("gpu.present/not-applicable", "host", "skip")]
+    assert "nothing says that one is expected" in finding.message
+
+
+def test_expecting_no_gpu_silences_a_driver_that_was_left() -> None:
+    machine = cpu_host()
+    machine.files["/sys/module/amdgpu/initstate"] = "live\n"
+    assert ids(found(machine, gpus=0)) == [("gpu.present/not-applicable", "host", "skip")]
+
+
+def test_an_integrated_gpu_explains_the_driver_and_is_skipped() -> None:
+    machine = cpu_host()
+    add_device(machine, "0000:05:00.0", [], vendor="0x1002", device="0x1638", class_code="0x030000")
+    machine.links[f"{machine.pci('0000:05:00.0')}/driver"] = "../../../bus/pci/drivers/amdgpu"
+    machine.files["/sys/module/amdgpu/initstate"] = "live\n"
+    machine.stats["/dev/kfd"] = KFD_STAT
+    (finding,) = found(machine)
+    assert ids([finding]) == [("gpu.present/not-applicable", "host", "skip")]
+    assert "0000:05:00.0 (0x1638) is an integrated GPU" in finding.message
+    assert ids(found(machine, gpus=1)) == [("gpu.present/none", "host", "fail")]
+
+
+def test_a_tree_without_a_bus_listing_is_unreadable_not_none() -> None:
+    host = memory_host({"/proc/cpuinfo": GUEST, "/sys/module/amdgpu/initstate": "live\n"}, complete=False)
+    (finding,) = judge("gpu.present", host, Expectations(level="quick"))
+    assert ids([finding]) == [("gpu.present/unreadable", "host", "unknown")]
+    assert finding.evidence[-1].note == "not-recorded"
+
+
+def test_a_device_that_does_not_say_what_it_is_may_be_a_gpu() -> None:
+    host = memory_host({"/sys/bus/pci/devices/0000:03:00.0/irq": "5\n"})
+    assert ids(judge("gpu.present", host, Expectations(level="quick"))) == [
+        ("gpu.present/unreadable", "host", "unknown")
+    ]
+
+
+def test_kfd_nodes_count_where_no_bus_listing_can_be_read() -> None:
+    machine = gpu_host("mi210", 8, hives=(4, 4))
+    files = {path: text for path, text in machine.files.items() if path.startswith(TOPOLOGY)}
+    (finding,) = judge("gpu.present", memory_host(files), Expectations(level="quick", gpus=8))
+    assert ids([finding]) == [("gpu.present/ok", "host", "pass")]
+    assert finding.evidence[0].source == f"{TOPOLOGY}/nodes"
+    assert "no bus listing" in str(finding.evidence[0].note)
+
+
+def test_a_gpu_that_the_driver_gave_up_is_unbound_with_the_logs_word() -> None:
+    machine = gpu_host("mi210", 4, hives=(4,))
+    machine.links.pop(f"{machine.pci('0000:22:00.0')}/driver")
+    machine.files["/dev/kmsg"] = kmsg(NEW_PROBE)
+    findings = found(machine)
+    assert ids(findings) == [("gpu.present/ok", "host", "pass"), ("gpu.present/unbound", "0000:22:00.0", "fail")]
+    assert findings[1].evidence[1].value == NEW_PROBE
+
+
+def test_with_no_driver_loaded_no_gpu_is_called_unbound() -> None:
+    machine = gpu_host("mi210", 2, hives=(2,))
+    del machine.files["/sys/module/amdgpu/initstate"]
+    machine.empty_dirs.append("/sys/module")
+    for bdf in machine.bdfs:
+        machine.links.pop(f"{machine.pci(bdf)}/driver")
+    assert ids(found(machine)) == [("gpu.present/ok", "host", "pass")]
+
+
+def test_a_gpu_given_to_guests_is_bound_to_another_driver() -> None:
+    machine = gpu_host("mi210", 2)
+    machine.links[f"{machine.pci('0000:22:00.0')}/driver"] = "../../../../bus/pci/drivers/vfio-pci"
+    findings = found(machine)
+    assert ids(findings)[1] == ("gpu.present/other-driver", "0000:22:00.0", "warn")
+    assert findings[1].actual == "vfio-pci"
+
+
+def test_a_container_with_three_of_eight_gpus_passes_and_says_so() -> None:
+    machine = gpu_host("mi210", 8, hives=(4, 4))
+    machine.files["/.dockerenv"] = ""
+    for node in range(4, 9):
+        hide(machine, node)
+    (finding,) = found(machine)
+    assert ids([finding]) == [("gpu.present/ok", "host", "pass")]
+    assert "keeps 5 more from this container" in finding.message
+    (finding,) = found(machine, gpus=8)
+    assert (finding.id, finding.actual) == ("gpu.present/fewer", "3")
+
+
+def test_a_container_that_was_given_no_gpu_warns() -> None:
+    machine = gpu_host("mi210", 2)
+    machine.files["/.dockerenv"] = ""
+    for node in (1, 2):
+        hide(machine, node)
+    assert ids(found(machine)) == [("gpu.present/hidden", "host", "warn")]
+
+
+@needs_corpus
+@pytest.mark.parametrize(
+    ("name", "count", "label"),
+    [
+        ("mi210-8gpu-2hive-epyc64x2", 8, "8 x Instinct MI210"),
+        ("mi300x-8gpu-cpx-63of64-epyc96x2", 8, "8 x Instinct MI300X"),
+        ("vega10-1gpu-copied-as-2", 1, "1 x Vega 10"),
+    ],
+)
+def test_recorded_kfd_trees_count_devices_not_nodes(name: str, count: int, label: str) -> None:
+    host = open_host(CORPUS / "kfd" / f"{name}.tar.xz")
+    (finding,) = judge("gpu.present", host, Expectations(level="quick", gpus=count))
+    assert ids([finding]) == [("gpu.present/ok", "host", "pass")]
+    assert label in finding.message
+
+
+@needs_corpus
+@pytest.mark.parametrize("path", sorted((CORPUS / "fsroot-controls").glob("*.tar.xz")) if CORPUS.is_dir() else [])
+def test_recorded_machines_without_amd_gpus_are_never_failed_for_it(path: object) -> None:
+    (finding,) = judge("gpu.present", open_host(path), Expectations(level="quick"))  # type: ignore[arg-type]
+    assert finding.status in ("skip", "unknown")
