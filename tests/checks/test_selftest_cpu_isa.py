@@ -420,6 +420,7 @@ def test_at_level_quick_no_child_is_started() -> None:
 
 def test_every_outcome_that_needs_a_remedy_has_one() -> None:
     own = {
+        "absent",
         "wrong-result",
         "illegal-instruction",
         "not-noticed",

@@ -72,7 +72,7 @@ def test_the_child_starts_without_the_libraries_of_the_command_line() -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-def test_all_instruction_sets_of_this_machine_take_less_than_150_ms() -> None:
+def test_all_instruction_sets_of_this_machine_take_less_than_400_ms() -> None:
     """CPU time of the child and its steps, the best of three: what else runs here must not fail the test."""
     spent = []
     for _ in range(3):
@@ -80,7 +80,7 @@ def test_all_instruction_sets_of_this_machine_take_less_than_150_ms() -> None:
         document("cpu.isa", *OFFERED)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         spent.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    assert min(spent) < 0.150, spent
+    assert min(spent) < 0.400, spent
 
 
 def test_a_kernel_that_refuses_executable_pages_costs_cpuid_and_nothing_else() -> None:
