@@ -89,17 +89,18 @@ class _Page:
             self._lines.append(Text())
 
     def paragraph(self, *parts: str | Text, first: str | Text = "", indent: int | None = None) -> None:
-        """Words wrapped to the width: `first` before the first line, blanks as wide (or `indent`) before the others."""
-        head = self._text(first)
-        hang = head.cell_len if indent is None else indent
-        body = Text()
+        """Words wrapped to the width behind `first`; later lines are set in by `indent`, else by the width of `first`."""
+        head, body = self._text(first), Text()
         for part in parts:
             body.append_text(self._text(part))
-        room = max(self._width - max(hang, head.cell_len), NARROWEST // 2)
-        wrapped = body.wrap(self._console, room, overflow="fold")
+        if indent is None:
+            indent = head.cell_len
+        else:
+            head, body = Text(), Text().append_text(head).append_text(body)
+        wrapped = body.wrap(self._console, max(self._width - indent, NARROWEST // 2), overflow="fold")
         for number, line in enumerate(wrapped):
             line.rstrip()
-            self._lines.append(Text().append_text(Text(" " * hang) if number else head).append_text(line))
+            self._lines.append(Text().append_text(Text(" " * indent) if number else head).append_text(line))
 
     def _text(self, words: str | Text) -> Text:
         return words if isinstance(words, Text) else self.span(words)
@@ -243,10 +244,22 @@ def _groups(page: _Page, report: Report) -> None:
     skips = [f for f in report.findings if f.status == "skip"]
     if skips and page.view.detail == "normal":
         page.blank()
-        checks = tuple(dict.fromkeys(f.check for f in skips))
         page.paragraph(
-            page.span(", ".join(checks), "dim"), first=page.span(f"Skipped {len(checks)}: ", "dim"), indent=2
+            page.span(_skip_names(skips), "dim"), first=page.span(f"Skipped {len(skips)}: ", "dim"), indent=2
         )
+
+
+def _skip_names(skips: Sequence[Finding]) -> str:
+    """The checks that were skipped; with the subjects where it was not the whole host."""
+    by_check: dict[str, list[str]] = {}
+    for finding in skips:
+        ids = by_check.setdefault(finding.check, [])
+        if finding.subject.kind != "host":
+            ids.append(finding.subject.id)
+    return ", ".join(
+        f"{check} ({', '.join(ids[:_SHOWN])}{', …' if len(ids) > _SHOWN else ''})" if ids else check
+        for check, ids in by_check.items()
+    )
 
 
 def _group(page: _Page, name: str, findings: Sequence[Finding], *, privileged: bool) -> None:
@@ -265,7 +278,7 @@ def _group(page: _Page, name: str, findings: Sequence[Finding], *, privileged: b
         head = page.span(f"{glyph} ", style)
         if not told:
             head.append_text(page.span(f"{name:<{_LABEL}} "))
-        page.paragraph(_pass_names(passes), first=head, indent=2)
+        page.paragraph(_pass_names(passes), first=head)
 
 
 def _pass_names(passes: Sequence[Finding]) -> str:

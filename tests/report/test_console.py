@@ -220,6 +220,14 @@ def test_sixty_four_subjects_are_counted_and_some_named() -> None:
     assert "       and 56 more, all with --verbose" in lines
 
 
-def test_skip_alone_makes_no_group() -> None:
+def test_skip_alone_makes_no_group_and_names_its_subject() -> None:
     report = samples.report(skipped("miopen.database", gpu(1), "MIOpen is not installed"))
     assert "miopen" not in shown_on(report)
+    assert "Skipped 1: miopen.database (0000:01:00.0)" in shown_on(report)
+
+
+def test_same_check_skipped_for_many_subjects_counts_each_as_the_tally_does() -> None:
+    skips = [skipped("selftest.cpu.isa", Subject(kind="cpu", id=f"isa{i}"), "not offered") for i in range(10)]
+    lines = shown_on(samples.report(*skips), width=200)
+    assert "Skipped 10: selftest.cpu.isa (isa0, isa1, isa2, isa3, isa4, isa5, isa6, isa7, …)" in lines
+    assert lines[-2] == "10 skip in 4.2 s"
