@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from amdcheck.api import HOST, Finding, Known, check, evidence, passed, shown, skipped, undetermined, warned
+from amdcheck.facts.cpulist import format_cpulist
 from amdcheck.facts.memory import Memory
 from amdcheck.facts.numa import Numa
 from amdcheck.knowledge.remedies import remedy
@@ -30,7 +31,8 @@ def balancing(memory: Memory, numa: Numa) -> Iterator[Finding]:
     Documentation/admin-guide/sysctl/kernel.rst.
     """
     if isinstance(numa.online, Known) and len(numa.online.value) == 1:
-        yield skipped("numa.balancing", HOST, "There is one NUMA node: nothing to balance.", evidence(numa.online))
+        seen = shown(numa.online.source, format_cpulist(numa.online.value), note="online nodes")
+        yield skipped("numa.balancing", HOST, "There is one NUMA node: nothing to balance.", seen)
     elif isinstance(memory.numa_balancing, Known):
         yield _judged(memory.numa_balancing)
     elif isinstance(memory.numa_balancing_offered, Known) and not memory.numa_balancing_offered.value:

@@ -139,3 +139,45 @@ def _nodes(
 def without(files: dict[str, str], *endings: str) -> dict[str, str]:
     """The same machine with the files of these endings gone."""
     return {path: text for path, text in files.items() if not path.endswith(endings)}
+
+
+KFD = "/sys/class/kfd/kfd/topology"
+MI210 = {"device": 0x740F, "class_code": 0x038000, "target": 90010}
+MI300X = {"device": 0x74A1, "class_code": 0x120000, "target": 90402}
+MI300A = {"device": 0x74A0, "class_code": 0x120000, "target": 90402}
+MI100 = {"device": 0x738C, "class_code": 0x038000, "target": 90008}
+W7900 = {"device": 0x7448, "class_code": 0x030000, "target": 110000}
+SVM = 0x2C77A280  # `capability` as recorded on an MI210 and an MI308X
+NO_SVM = SVM & ~0x08000000
+
+
+def gpu(
+    *, device: int, class_code: int, target: int, bus: int = 3, node: int = 2, capability: int | None = SVM
+) -> dict[str, str]:
+    """The files of one GPU that its driver knows; its driver link is `driver_link(bus)`."""
+    function = f"/sys/bus/pci/devices/0000:{bus:02x}:00.0"
+    properties = {
+        "simd_count": 416,
+        "simd_per_cu": 4,
+        "gfx_target_version": target,
+        "vendor_id": 0x1002,
+        "device_id": device,
+        "location_id": bus << 8,
+        "domain": 0,
+        "drm_render_minor": 126 + node,
+        "capability": capability,
+    }
+    return {
+        f"{function}/vendor": "0x1002\n",
+        f"{function}/device": f"0x{device:04x}\n",
+        f"{function}/class": f"0x{class_code:06x}\n",
+        f"{KFD}/generation_id": "2\n",
+        f"{KFD}/nodes/{node}/gpu_id": f"{1000 + bus}\n",
+        f"{KFD}/nodes/{node}/name": "\n",
+        f"{KFD}/nodes/{node}/properties": "".join(f"{k} {v}\n" for k, v in properties.items() if v is not None),
+        "/sys/module/amdgpu/parameters/noretry": "-1\n",
+    }
+
+
+def driver_link(bus: int = 3) -> dict[str, str]:
+    return {f"/sys/bus/pci/devices/0000:{bus:02x}:00.0/driver": "../../../../bus/pci/drivers/amdgpu"}
