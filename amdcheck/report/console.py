@@ -89,7 +89,7 @@ class _Page:
             self._lines.append(Text())
 
     def paragraph(self, *parts: str | Text, first: str | Text = "", indent: int | None = None) -> None:
-        """Words wrapped to the width behind `first`; later lines are set in by `indent`, else by the width of `first`."""
+        """Words wrapped to the width behind `first`; later lines set in by `indent`, else by the width of `first`."""
         head, body = self._text(first), Text()
         for part in parts:
             body.append_text(self._text(part))

@@ -1,0 +1,70 @@
+"""The README says what is so."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+from amdcheck.cli.app import app
+from amdcheck.engine.exits import STYLES, event_exit, verdict_exit
+from amdcheck.host.capture_file import decode
+from tests import readme
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+TEXT = readme.README.read_text(encoding="utf-8")
+
+
+def test_example_is_what_amdcheck_prints() -> None:
+    assert readme.shown_in_readme() == readme.example(readme.CAPTURE)
+
+
+def test_committed_capture_is_what_the_composer_renders(tmp_path: Path) -> None:
+    fresh = tmp_path / "fresh.amdcheck.json.xz"
+    fresh.write_bytes(readme.composed_capture())
+    with fresh.open("rb") as ours, readme.CAPTURE.open("rb") as committed:
+        assert decode(ours, name="fresh") == decode(committed, name="committed")
+
+
+def test_readme_opens_with_the_two_commands() -> None:
+    head = TEXT[:400]
+    assert "make run" in head
+    assert "make test" in head
+
+
+def test_every_dependency_has_a_row_that_earns_it() -> None:
+    project = tomllib.loads((readme.ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    wanted = [*project["project"]["dependencies"], *project["build-system"]["requires"]]
+    names = {re.split(r"[<>=;\[ ]", requirement, maxsplit=1)[0] for requirement in wanted}
+    rows = set(re.findall(r"^\| [^|]+ \| `([a-z0-9-]+)` \|", TEXT, re.MULTILINE))
+    assert rows == names
+
+
+def test_exit_table_is_the_one_of_the_code() -> None:
+    rows = dict(re.findall(r"^\| ([^|]+) \| (\d+ \| \d+ \| \d+) \|$", TEXT, re.MULTILINE))
+    told = {event: tuple(int(code) for code in codes.split(" | ")) for event, codes in rows.items()}
+    assert told == {
+        "ready": tuple(verdict_exit("ready", style, fail_on_warn=False) for style in STYLES),
+        "ready with warnings": tuple(verdict_exit("ready-with-warnings", s, fail_on_warn=False) for s in STYLES),
+        "not ready": tuple(verdict_exit("not-ready", style, fail_on_warn=False) for style in STYLES),
+        "undetermined": tuple(verdict_exit("undetermined", style, fail_on_warn=False) for style in STYLES),
+        "wrong usage, unreadable policy or host, unknown id": tuple(event_exit("usage", s) for s in STYLES),
+        "the report could not be written": tuple(event_exit("report-lost", style) for style in STYLES),
+        "a bug of amdcheck": tuple(event_exit("bug", style) for style in STYLES),
+        "another run is going on": tuple(event_exit("locked", style) for style in STYLES),
+        "ended by SIGINT": tuple(event_exit("sigint", style) for style in STYLES),
+        "ended by SIGTERM": tuple(event_exit("sigterm", style) for style in STYLES),
+    }
+
+
+def test_every_command_is_told() -> None:
+    for command in app.registered_commands:
+        assert f"`amdcheck {command.name}" in TEXT
+
+
+def test_committed_capture_is_named_in_the_readme() -> None:
+    assert str(readme.CAPTURE.relative_to(readme.ROOT)) in TEXT
