@@ -6,7 +6,7 @@ import ctypes
 import os
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -60,14 +60,18 @@ def _table() -> dict[int, _Entry]:
 
 
 def descendants(roots: Iterable[int], known: Iterable[int] = ()) -> set[int]:
-    """Every process below `roots`, those in a session that one of them leads, and what is left of `known`."""
-    table = _table()
-    found = {pid for pid in (*roots, *known) if pid in table}
+    """Every process below `roots`, those in a session that one of them leads or led, and what is left of `known`."""
+    return _descendants(_table(), {*roots, *known})
+
+
+def _descendants(table: Mapping[int, _Entry], lineage: set[int]) -> set[int]:
+    """`lineage` may name processes that are dead: a session outlives the one that made it."""
+    lineage = set(lineage)
     while True:
-        more = {p for p, e in table.items() if p not in found and (e.parent in found or e.session in found)}
+        more = {p for p, e in table.items() if p not in lineage and (e.parent in lineage or e.session in lineage)}
         if not more:
-            return found
-        found |= more
+            return lineage & table.keys()
+        lineage |= more
 
 
 def children() -> set[int]:
@@ -85,36 +89,42 @@ def children() -> set[int]:
 
 def escaped_children() -> set[int]:
     """Our children in sessions of their own: among them are those that forked twice below us and were orphaned."""
+    return _escaped(_table())
+
+
+def _escaped(table: Mapping[int, _Entry]) -> set[int]:
     me, session = os.getpid(), os.getsid(0)
-    return {pid for pid, entry in _table().items() if entry.parent == me and entry.session != session}
+    return {pid for pid, entry in table.items() if entry.parent == me and entry.session != session}
 
 
-def kill_tree(root: int, *, wait_s: float = 1.0, also: Iterable[int] = ()) -> tuple[Stuck, ...]:
+def kill_tree(root: int, *, wait_s: float = 1.0, escaped_but: Collection[int] | None = None) -> tuple[Stuck, ...]:
     """Kill `root`, its session and all below it, and reap what are our children; wait at most `wait_s` seconds.
 
-    The tree is stopped before it is killed, so that it cannot fork its way out. Returns those that did not die.
+    `escaped_but` holds the escaped children that were there before `root`: any other one is of its making, and is
+    killed too. Everything is stopped before it is killed, so that it cannot fork its way out. Returns those that did
+    not die.
     """
-    ours: set[int] = set(also)
-    for _ in range(20):
-        alive = descendants([root], ours)
-        fresh = alive - ours
-        for pid in fresh:
-            _send(pid, signal.SIGSTOP)
-        ours |= alive
-        if not fresh:
-            break
+    ours = {root}
     end = time.monotonic() + wait_s
     while True:
-        for pid in ours:
-            _send(pid, signal.SIGKILL)
-        for pid in ours:
-            _reap(pid)
         table = _table()
+        alive = _descendants(table, ours)
+        if escaped_but is not None:
+            alive |= _escaped(table).difference(escaped_but)
+        fresh = alive - ours
+        ours |= alive
+        for pid in fresh:
+            _send(pid, signal.SIGSTOP)
+        if fresh and time.monotonic() < end:
+            continue  # one that was not stopped yet may have forked
+        for pid in alive:
+            _send(pid, signal.SIGKILL)
+            _reap(pid)
         # A zombie is dead; it belongs to a parent that will reap it.
-        ours = {pid for pid in ours if pid in table and table[pid].state not in "ZX"}
-        if not ours or time.monotonic() >= end:
-            return tuple(Stuck(pid, table[pid].state, wchan(pid)) for pid in sorted(ours))
-        time.sleep(0.01)
+        left = [pid for pid in sorted(alive) if table[pid].state not in "ZX"]
+        if not left or time.monotonic() >= end:
+            return tuple(Stuck(pid, table[pid].state, wchan(pid)) for pid in left)
+        time.sleep(0.005)
 
 
 def wchan(pid: int) -> str:

@@ -176,6 +176,9 @@ class SnapshotHost:
             if name == "..":
                 if not self.capture.real_paths:  # a folder on the way may be a link that was not recorded
                     return Unknown("not-recorded", path)
+                if done and done not in self.capture.dirs:
+                    is_sure = done in self.capture.files or not self._is_partial
+                    return Unknown("absent" if is_sure else "not-recorded", path)
                 done = done.rpartition("/")[0]
             elif name not in ("", "."):
                 done = f"{done}/{name}"
@@ -205,7 +208,9 @@ class SnapshotHost:
         if operation == "link" and self.capture.real_paths and self._exists(real):
             return Unknown("absent", path, "no link")
         missing = self._missing_from_part if self._is_partial else self._missing
-        reason = missing(path)
+        reason: Reason = "not-recorded"
+        if all(part not in ("", ".", "..") for part in path[1:].split("/")):
+            reason = missing(path)
         if reason == "not-recorded" and real != path:
             reason = missing(real)
         return Unknown(reason, path)

@@ -164,7 +164,11 @@ class TreeHost:
         return tree_stat(path, found.st_mode, found.st_uid, found.st_gid, device_number(found.st_rdev))
 
     def probe_open(self, path: str) -> Value[OpenOutcome]:
-        return bad_path(path) or Unknown("not-recorded", path, _NOTHING_BUT_FILES)
+        """Nothing is opened; a device that is not there could not be."""
+        there = self.stat(path)
+        if isinstance(there, Unknown) and there.reason != "not-recorded":
+            return there
+        return Unknown("not-recorded", path, _NOTHING_BUT_FILES)
 
     def udev(self, nodes: Sequence[str]) -> Value[tuple[UdevDevice, ...]]:
         return Unknown("not-recorded", UDEV_SOURCE, _NOTHING_BUT_FILES) if nodes else Known((), UDEV_SOURCE)

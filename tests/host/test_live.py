@@ -154,7 +154,6 @@ def test_acl_of_a_real_file_is_read(tmp_path: Path) -> None:
 
 
 def test_denied_without_privilege(tmp_path: Path) -> None:
-    tmp_path.chmod(0o755)
     secret, closed = tmp_path / "secret", tmp_path / "closed"
     secret.write_text("x")
     secret.chmod(0o600)

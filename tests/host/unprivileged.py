@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -15,14 +16,14 @@ NOBODY = 65534
 
 
 def as_nobody(function: Callable[[], T], folder: Path) -> T:
-    """What the function returns in a forked process of uid 65534; its pytest folder is opened for it to pass through.
+    """What the function returns in a forked process of uid 65534; `folder`, a tmp_path, lets it pass.
 
     Skips where this process may not change its user.
     """
     if os.geteuid() != 0:
         pytest.skip("only root can become another user")
     for above in (folder, *folder.parents):
-        if above.name.startswith("pytest-"):
+        if above == folder or above.name.startswith("pytest-"):
             above.chmod(0o755)
     ours, theirs = os.pipe()
     pid = os.fork()
@@ -33,6 +34,8 @@ def as_nobody(function: Callable[[], T], folder: Path) -> T:
             os.setuid(NOBODY)
             with os.fdopen(theirs, "wb") as file:
                 file.write(pickle.dumps(function()))
+        except BaseException:
+            traceback.print_exc()
         finally:
             os._exit(0)
     os.close(theirs)
