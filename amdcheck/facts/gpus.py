@@ -77,6 +77,13 @@ class Gpu(Struct, frozen=True, kw_only=True):
         return self.product_name or f"GPU {self.device_id.or_none() or 'of unknown id'}"
 
     @property
+    def is_undriven(self) -> bool:
+        """It is on the bus, and amdgpu is certainly not bound to it."""
+        other = isinstance(self.driver, Known) and self.driver.value != "amdgpu"
+        none = isinstance(self.driver, Unknown) and self.driver.reason == "absent"
+        return self.on_bus and (other or none)
+
+    @property
     def compute_units(self) -> int | None:
         """CUs of the whole device, all partitions together."""
         counts = [partition.compute_units for partition in self.partitions]

@@ -22,7 +22,7 @@ from amdcheck.api import (
 )
 from amdcheck.facts.devices import KFD_DEVICE, DeviceNode, DeviceNodes, JudgedUser, access
 from amdcheck.facts.driver import Driver
-from amdcheck.facts.gpus import Gpu, Gpus
+from amdcheck.facts.gpus import Gpus
 from amdcheck.facts.platform import Platform
 from amdcheck.knowledge.remedies import remedy
 
@@ -67,13 +67,8 @@ def device_access(gpus: Gpus, devices: DeviceNodes, driver: Driver, platform: Pl
         nodes = [node for node in devices.nodes if node.gpu == gpu.bdf]
         if gpu.hidden:
             yield skipped(ID, gpu.subject, "The device cgroup keeps this GPU from this container.")
-        elif gpu.driver.or_none() in ("amdgpu", None) and not _is_undriven(gpu):
+        elif not gpu.is_undriven:  # else gpu.present says so, and there is no node to open
             yield _judge(gpu.subject, nodes, user, platform)
-
-
-def _is_undriven(gpu: Gpu) -> bool:
-    """No driver is bound: gpu.present says so, and there is no node to open."""
-    return isinstance(gpu.driver, Unknown) and gpu.on_bus and gpu.driver.reason == "absent"
 
 
 def _judge(subject: Subject, nodes: list[DeviceNode], user: JudgedUser, platform: Platform) -> Finding:
@@ -86,8 +81,8 @@ def _judge(subject: Subject, nodes: list[DeviceNode], user: JudgedUser, platform
     if found:
         return found[0]
     how = "opened" if all(_opened(node) for node in nodes) else "by mode and owner"
-    paths = ", ".join(node.path for node in nodes)
-    return passed(ID, subject, f"{user.label} may use {paths} ({how}).", *map(_seen, nodes))
+    more = f" and {len(nodes) - 1} more" if len(nodes) > 1 else ""
+    return passed(ID, subject, f"{user.label} may use {nodes[0].path}{more} ({how}).", *map(_seen, nodes))
 
 
 def _problem(subject: Subject, node: DeviceNode, user: JudgedUser, platform: Platform) -> Finding | None:

@@ -30,6 +30,7 @@ from amdcheck.facts.platform import Platform
 from amdcheck.facts.presence import EXPECTED_BY, GpuSigns
 from amdcheck.knowledge.gpus import products
 from amdcheck.knowledge.remedies import remedy
+from amdcheck.knowledge.tables import TABLES_DATE
 
 ID = "gpu.present"
 
@@ -60,11 +61,14 @@ def present(
     A GPU that falls off the bus or does not start takes its share of a model with it: tensor-parallel serving stops,
     and a scheduler that counts nodes does not see it.
 
-    Source: Linux amdgpu_drv.c; recorded machines of nine products; AMD's platform documents for the baseboards.
+    A product that is newer than the table is counted, and judged by what needs no table.
+
+    Source: Linux amdgpu_drv.c; recorded machines; AMD's platform documents for the baseboards.
     """
     if gpus.devices:
         yield _counted(gpus, signs, platform, expect)
         yield from _not_driven(gpus, driver, log)
+        yield from _not_in_table(gpus)
     else:
         yield _none_there(gpus, pci, signs, expect)
 
@@ -84,7 +88,7 @@ def _none_there(gpus: Gpus, pci: PciTree, signs: GpuSigns, expect: Expectations)
     explained = any(other.driver == "amdgpu" for other in gpus.not_judged) and not expect.gpus and not signs.gone
     if not signs.signs or explained or expect.gpus == 0:
         why_skipped = "No AMD GPU to judge is on the PCI bus, and nothing says that one is expected"
-        return skipped(ID, HOST, why_skipped + (others or "."), seen, *(signs.signs if explained else ()))
+        return skipped(ID, HOST, why_skipped + (others or "."), seen, *signs.signs, *map(evidence, signs.unread))
     return failed(
         f"{ID}/none",
         HOST,
@@ -141,7 +145,7 @@ def _short_of_board(gpus: Gpus) -> tuple[str, int, int] | None:
 def _fewer_than_board(short: tuple[str, int, int], gpus: Gpus, what: Evidence, platform: Platform) -> Finding:
     name, count, baseboard = short
     bare_metal = isinstance(platform.virtualization_evidence, Known) and platform.virtualization is None
-    message = f"{count} {name} are there; the baseboard carries {baseboard}."
+    message = f"{count} x {name} on a baseboard of {baseboard}."
     expected = f"{baseboard} GPUs (product table: baseboard of {name})"
     if bare_metal and platform.container is None:
         return failed(
@@ -179,11 +183,23 @@ def _not_driven(gpus: Gpus, driver: Driver, log: KernelLog) -> Iterator[Finding]
             )  # fmt: skip
 
 
+def _not_in_table(gpus: Gpus) -> Iterator[Finding]:
+    for gpu in gpus.devices:
+        if gpu.product is None:
+            label = f"{gpu.label} ({gpu.gfx.or_none() or 'unknown target'})"
+            yield warned(
+                f"{ID}/not-in-table", gpu.subject, f"{label} is not in the product table of {TABLES_DATE}.",
+                evidence(gpu.device_id), remedy=remedy(f"{ID}/not-in-table"),
+            )  # fmt: skip
+
+
 def _listing(gpus: Gpus) -> Evidence:
     """What was counted, and where."""
     on_bus = isinstance(gpus.listing, Known)
     note = None if on_bus else "no bus listing could be read; counted are the devices of KFD nodes"
     value = "; ".join(f"{gpu.bdf} {gpu.label}" for gpu in gpus.devices)
+    if gpus.off_bus:
+        note = f"the compute driver still has nodes for {', '.join(gpus.off_bus)}"
     return shown(gpus.listing.source if on_bus else f"{TOPOLOGY}/nodes", value, note=note)
 
 

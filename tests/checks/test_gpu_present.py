@@ -205,6 +205,16 @@ def test_a_gpu_given_to_guests_is_bound_to_another_driver() -> None:
     assert findings[1].actual == "vfio-pci"
 
 
+def test_a_product_newer_than_the_table_warns_and_is_counted() -> None:
+    findings = found(gpu_host("mi355x", 2, hives=(2,), device_id="0x75ff"), gpus=2)
+    assert ids(findings) == [
+        ("gpu.present/ok", "host", "pass"),
+        ("gpu.present/not-in-table", "0000:12:00.0", "warn"),
+        ("gpu.present/not-in-table", "0000:22:00.0", "warn"),
+    ]
+    assert findings[1].message.startswith("GPU 0x75ff (gfx950) is not in the product table")
+
+
 def test_a_container_with_three_of_eight_gpus_passes_and_says_so() -> None:
     machine = gpu_host("mi210", 8, hives=(4, 4))
     machine.files["/.dockerenv"] = ""

@@ -144,6 +144,21 @@ def test_a_gpu_that_the_compute_driver_left_out_names_the_logs_reason() -> None:
     assert "PCI rejects atomics" in str(finding.evidence[1].value)
 
 
+def test_a_node_whose_gpu_left_the_bus_warns() -> None:
+    machine = gpu_host("mi100", 2)
+    nodes = {path: text for path, text in machine.files.items() if path.startswith(TOPOLOGY)}
+    machine.take_off_bus("0000:22:00.0")
+    machine.files.update(nodes)
+    assert ids(found(machine)) == [("gpu.topology/off-bus", "0000:22:00.0", "warn")]
+
+
+def test_a_board_of_a_product_that_is_not_in_the_table_is_judged_by_structure_alone() -> None:
+    machine = gpu_host("mi355x", 8, hives=(8,), device_id="0x75ff")
+    assert ids(found(machine)) == [("gpu.topology/ok", "host", "pass")]
+    machine.unlink(1, 2)
+    assert ids(found(machine)) == [("gpu.topology/one-way", "0000:22:00.0-0000:12:00.0", "fail")]
+
+
 def test_gpus_that_a_container_was_not_given_are_no_fault() -> None:
     machine = gpu_host("mi300x", 8, hives=(8,))
     machine.files["/.dockerenv"] = ""

@@ -25,7 +25,7 @@ def test_every_row_names_its_source_and_its_ids_are_bare_lower_case(key: str) ->
         assert product_of(device_id) is not None
     assert set(row.less_sure) <= {
         "gfx", "cus", "pci_ids", "rates", "memory", "xgmi", "power_w", "clock_mhz", "lds_kib", "partitions",
-        "wavefront", "slot_behind_switch",
+        "wavefront", "slot_behind_switch", "hive",
     }  # fmt: skip
 
 
