@@ -160,28 +160,29 @@ def _dkms_built(host: Host, installed: Value[tuple[str, ...]], kernel: Value[str
 
 
 def _module_path(host: Host, kernel: Value[str]) -> Value[str]:
-    """The module file that modprobe takes: out-of-tree folders come before the kernel's own."""
+    """The module file that modprobe takes: out-of-tree folders come before the kernel's own.
+
+    `absent` only where the kernel's modules are there and amdgpu is not among them; in a container they are not seen.
+    """
     if isinstance(kernel, Unknown):
-        return kernel
+        return Unknown("failed", kernel.source, "the kernel's release is not known")
     base = f"/lib/modules/{kernel.value}"
     if "/" in kernel.value or kernel.value in ("", ".", ".."):
         return Unknown("failed", kernel.source, "not a kernel release")
-    missing = 0
+    there = host.entries(base)
+    if isinstance(there, Unknown):
+        return Unknown("failed", base, f"the kernel's modules are not seen here ({there.reason})")
     for folder in _MODULE_FOLDERS:
-        names = host.entries(f"{base}/{folder}")
-        if isinstance(names, Known):
-            found = [name for name in names.value if re.fullmatch(r"amdgpu\.ko(\.(xz|zst|gz))?", name)]
-            if found:
-                return Known(f"{base}/{folder}/{found[0]}", names.source)
-        missing += isinstance(names, Known) or names.reason == "absent"
+        for name in host.entries(f"{base}/{folder}").or_none() or ():
+            if re.fullmatch(r"amdgpu\.ko(\.(xz|zst|gz))?", name):
+                return Known(f"{base}/{folder}/{name}", f"{base}/{folder}")
     dependencies = host.read(f"{base}/modules.dep", limit=_DEPENDENCIES_LIMIT)
-    if isinstance(dependencies, Known):
-        match = re.search(r"^(\S*/amdgpu\.ko(?:\.\w+)?):", dependencies.value, re.MULTILINE)
-        if match:
-            path = match[1] if match[1].startswith("/") else f"{base}/{match[1]}"
-            return Known(path, dependencies.source)
+    if isinstance(dependencies, Unknown):
+        return Unknown("failed", base, f"modules.dep: {dependencies.reason}")
+    match = re.search(r"^(\S*/amdgpu\.ko(?:\.\w+)?):", dependencies.value, re.MULTILINE)
+    if match is None:
         return Unknown("absent", dependencies.source, "no amdgpu module for this kernel")
-    return Unknown("absent" if missing == len(_MODULE_FOLDERS) else dependencies.reason, base)
+    return Known(match[1] if match[1].startswith("/") else f"{base}/{match[1]}", dependencies.source)
 
 
 def is_in_tree(module_path: str) -> bool:

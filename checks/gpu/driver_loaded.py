@@ -153,5 +153,5 @@ def _blocked(lines: tuple[Known[str], ...], absent: Evidence) -> Finding:
         f"amdgpu is not loaded: `{first.value}` in {first.source} keeps it away.",
         absent,
         *(evidence(line) for line in lines[:4]),
-        remedy=remedy(f"{ID}/blocked", line=first.value, where=first.source),
+        remedy=remedy(f"{ID}/blocked", where=first.source),
     )
