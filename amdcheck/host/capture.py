@@ -79,7 +79,8 @@ class Capture(Struct, frozen=True, kw_only=True):
     real_paths: bool = False  # every path above is a real one and `links` holds every link: a whole, composed host
     resolved: dict[str, str] = {}  # path -> real path, as it was asked for
     # Answers to one question alone, for example a folder that can be listed but not read as a file. Keys are paths;
-    # for `run` and `selftest` the words quoted for a shell; for `system` and `identity` the empty string.
+    # for `run` and `selftest` the words quoted for a shell; for what is no path, and for the udev database as a whole,
+    # the empty string.
     unanswered: dict[Operation, dict[str, Reason]] = {}
     cut: tuple[str, ...] = ()  # files whose recorded text ends at the limit it was read with
 

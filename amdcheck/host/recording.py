@@ -164,10 +164,12 @@ class RecordingHost:
 
     def udev(self, nodes: Sequence[str]) -> Value[tuple[UdevDevice, ...]]:
         answer = self._inner.udev(nodes)
-        unknown: Reason = answer.reason if isinstance(answer, Unknown) else "absent"
-        found = {} if isinstance(answer, Unknown) else {device.node: device for device in answer.value}
+        if isinstance(answer, Unknown):
+            self._recorded.unanswered.setdefault("udev", {})[""] = answer.reason  # true of the database, not of a node
+            return answer
+        found = {device.node: device for device in answer.value}
         for node in nodes:
-            one: Value[UdevDevice] = Known(found[node], node) if node in found else Unknown(unknown, node)
+            one: Value[UdevDevice] = Known(found[node], node) if node in found else Unknown("absent", node)
             self._kept("udev", self._recorded.udev, node, one)
         return answer
 

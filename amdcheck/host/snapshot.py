@@ -100,11 +100,11 @@ class SnapshotHost:
     def udev(self, nodes: Sequence[str]) -> Value[tuple[UdevDevice, ...]]:
         records = []
         refused = self.capture.unanswered.get("udev", {})
-        for key in nodes:
-            if key in self._udev:
-                records.append(self._udev[key])
-            elif (reason := refused.get(key, "not-recorded")) != "absent":  # absent: the database does not know it
-                return Unknown(reason, UDEV_SOURCE)
+        for node in nodes:
+            if node in self._udev:
+                records.append(self._udev[node])
+            elif refused.get(node) != "absent":  # absent: the database does not know it
+                return Unknown(refused.get(node) or refused.get("", "not-recorded"), UDEV_SOURCE)
         return Known(tuple(records), UDEV_SOURCE)
 
     def system(self) -> Value[SystemAnswers]:
