@@ -6,7 +6,7 @@ import ctypes
 import os
 import signal
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -42,63 +42,62 @@ class _Entry(NamedTuple):
     state: str
 
 
-def _table() -> dict[int, _Entry]:
-    """Parent, session and state of every process, from /proc/PID/stat."""
-    table = {}
-    for name in os.listdir("/proc"):
-        if not name.isdigit():
-            continue
-        try:
-            with open(f"/proc/{name}/stat", "rb") as file:
-                text = file.read(4096)
-        except OSError:
-            continue
-        # The command name is in parentheses and may hold any byte, so count from the last one.
-        fields = text[text.rindex(b")") + 2 :].split()
-        table[int(name)] = _Entry(int(fields[1]), int(fields[3]), fields[0].decode())
-    return table
+def _entry(pid: int) -> _Entry | None:
+    """Parent, session and state of a process from /proc/PID/stat; None when there is no such process."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            text = file.read(4096)
+    except OSError:
+        return None
+    # The command name is in parentheses and may hold any byte, so count from the last one.
+    fields = text[text.rindex(b")") + 2 :].split()
+    return _Entry(int(fields[1]), int(fields[3]), fields[0].decode())
 
 
-def descendants(roots: Iterable[int], known: Iterable[int] = ()) -> set[int]:
-    """Every process below `roots`, those in a session that one of them leads or led, and what is left of `known`."""
-    return _descendants(_table(), {*roots, *known})
+def children_of(pid: int) -> set[int]:
+    """The direct children of a process, dead ones too; orphans that a subreaper was given among them.
 
-
-def _descendants(table: Mapping[int, _Entry], lineage: set[int]) -> set[int]:
-    """`lineage` may name processes that are dead: a session outlives the one that made it."""
-    lineage = set(lineage)
-    while True:
-        more = {p for p, e in table.items() if p not in lineage and (e.parent in lineage or e.session in lineage)}
-        if not more:
-            return lineage & table.keys()
-        lineage |= more
+    Asks the process for its children, for a large machine has thousands of others to look through.
+    """
+    try:
+        lists = []
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
+                lists.append(file.read())
+        return {int(child) for child in b" ".join(lists).split()}
+    except OSError:
+        if _entry(pid) is None or os.path.exists("/proc/self/task/self/children"):
+            return set()
+    # a kernel without CONFIG_PROC_CHILDREN
+    everyone = ((int(name), _entry(int(name))) for name in os.listdir("/proc") if name.isdigit())
+    return {child for child, entry in everyone if entry is not None and entry.parent == pid}
 
 
 def children() -> set[int]:
-    """Our direct children, dead ones too; orphans that a subreaper was given among them."""
-    try:
-        lists = []
-        for thread in os.listdir("/proc/self/task"):
-            with open(f"/proc/self/task/{thread}/children", "rb") as file:
-                lists.append(file.read())
-        return {int(pid) for pid in b" ".join(lists).split()}
-    except OSError:  # a kernel without CONFIG_PROC_CHILDREN
-        me = os.getpid()
-        return {pid for pid, entry in _table().items() if entry.parent == me}
+    """Our own direct children."""
+    return children_of(os.getpid())
+
+
+def descendants(roots: Iterable[int]) -> set[int]:
+    """The processes among `roots` that are there, and every one below them."""
+    found = {pid for pid in roots if _entry(pid) is not None}
+    look_at = list(found)
+    while look_at:
+        fresh = children_of(look_at.pop()) - found
+        found |= fresh
+        look_at += fresh
+    return found
 
 
 def escaped_children() -> set[int]:
     """Our children in sessions of their own: among them are those that forked twice below us and were orphaned."""
-    return _escaped(_table())
-
-
-def _escaped(table: Mapping[int, _Entry]) -> set[int]:
-    me, session = os.getpid(), os.getsid(0)
-    return {pid for pid, entry in table.items() if entry.parent == me and entry.session != session}
+    session = os.getsid(0)
+    entries = ((pid, _entry(pid)) for pid in children())
+    return {pid for pid, entry in entries if entry is not None and entry.session != session}
 
 
 def kill_tree(root: int, *, wait_s: float = 1.0, escaped_but: Collection[int] | None = None) -> tuple[Stuck, ...]:
-    """Kill `root`, its session and all below it, and reap what are our children; wait at most `wait_s` seconds.
+    """Kill `root` and all below it, and reap what are our children; wait at most `wait_s` seconds.
 
     `escaped_but` holds the escaped children that were there before `root`: any other one is of its making, and is
     killed too. Everything is stopped before it is killed, so that it cannot fork its way out. Returns those that did
@@ -107,10 +106,9 @@ def kill_tree(root: int, *, wait_s: float = 1.0, escaped_but: Collection[int] | 
     ours = {root}
     end = time.monotonic() + wait_s
     while True:
-        table = _table()
-        alive = _descendants(table, ours)
+        alive = descendants(ours)
         if escaped_but is not None:
-            alive |= _escaped(table).difference(escaped_but)
+            alive |= descendants(escaped_children().difference(escaped_but))
         fresh = alive - ours
         ours |= alive
         for pid in fresh:
@@ -120,10 +118,13 @@ def kill_tree(root: int, *, wait_s: float = 1.0, escaped_but: Collection[int] | 
         for pid in alive:
             _send(pid, signal.SIGKILL)
             _reap(pid)
+        entries = ((pid, _entry(pid)) for pid in sorted(alive))
         # A zombie is dead; it belongs to a parent that will reap it.
-        left = [pid for pid in sorted(alive) if table[pid].state not in "ZX"]
-        if not left or time.monotonic() >= end:
-            return tuple(Stuck(pid, table[pid].state, wchan(pid)) for pid in left)
+        left = [(pid, entry.state) for pid, entry in entries if entry is not None and entry.state not in "ZX"]
+        if not left:
+            return ()
+        if time.monotonic() >= end:
+            return tuple(Stuck(pid, state, wchan(pid)) for pid, state in left)
         time.sleep(0.005)
 
 
