@@ -11,7 +11,7 @@ from msgspec import Struct
 from amdcheck.facts.gpus import Gpus, has_amd_gpu
 from amdcheck.facts.packages import Packages
 from amdcheck.facts.registry import fact
-from amdcheck.facts.rocm import RocmInstalls, RocmRoot, release_number, site_packages, wheel_version
+from amdcheck.facts.rocm import RocmInstalls, RocmRoot, has_rocm, release_number, site_packages, wheel_version
 from amdcheck.host.protocol import Host, SelfTest, SelfTestResult
 from amdcheck.knowledge import miopen as table
 from amdcheck.model.expectations import Expectations
@@ -77,11 +77,9 @@ class MiopenInstalls(Struct, frozen=True, kw_only=True):
         return cls(installs=(*found, *_in_torch(host, rocm, expect)))
 
 
-def has_miopen(miopen: MiopenInstalls, rocm: RocmInstalls) -> str | None:
+def has_miopen(miopen: MiopenInstalls, rocm: RocmInstalls, gpus: Gpus) -> str | None:
     """Predicate: None when there is a library, or a ROCm installation that should have one; else the reason to skip."""
-    if miopen.installs or (isinstance(rocm.searched, Unknown) and rocm.searched.reason != "absent"):
-        return None
-    return "no ROCm installation on this host; a container brings its own MIOpen"
+    return None if miopen.installs else has_rocm(rocm, gpus)
 
 
 def has_library_for_gpus(gpus: Gpus, miopen: MiopenInstalls) -> str | None:

@@ -8,6 +8,7 @@ from posixpath import dirname, join, normpath
 
 from msgspec import Struct
 
+from amdcheck.facts.gpus import Gpus
 from amdcheck.facts.registry import fact
 from amdcheck.host.protocol import Host
 from amdcheck.model.expectations import Expectations
@@ -72,13 +73,14 @@ class RocmInstalls(Struct, frozen=True, kw_only=True):
         )
 
 
-def has_rocm(rocm: RocmInstalls) -> str | None:
-    """Predicate: None when there is an installation to judge, or one may have been missed; else the reason to skip."""
+def has_rocm(rocm: RocmInstalls, gpus: Gpus) -> str | None:
+    """Predicate: None when there is an installation to judge, or one may have been missed on a host with GPUs; else
+    the reason to skip."""
     if rocm.roots or rocm.broken:
         return None
-    if isinstance(rocm.searched, Unknown) and rocm.searched.reason != "absent":
+    if isinstance(rocm.searched, Unknown) and rocm.searched.reason != "absent" and gpus.devices:
         return None
-    return "no ROCm installation on this host; a container brings its own"
+    return "no ROCm installation was found on this host; a container brings its own"
 
 
 class _Candidate(Struct, frozen=True, kw_only=True):

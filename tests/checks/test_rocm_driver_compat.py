@@ -8,6 +8,7 @@ from amdcheck.model.expectations import Expectations
 from amdcheck.model.finding import Finding
 from tests.checks.saying import only, summary, values
 from tests.compose import compose, machine_names
+from tests.gpu_hosts import gpu_host
 from tests.judge import judge
 from tests.memory_host import memory_host
 
@@ -111,6 +112,12 @@ def test_host_without_rocm_is_skipped() -> None:
     assert summary(only(found({"/opt/x/y": ""})))[:2] == ("rocm.driver-compat/not-applicable", "skip")
 
 
-def test_recording_without_opt_is_unknown_not_skipped() -> None:
-    finding = only(judge("rocm.driver-compat", memory_host(BASE, complete=False), QUICK))
-    assert summary(finding) == ("rocm.driver-compat/not-recorded", "unknown", "host host")
+@pytest.mark.parametrize("check", ["rocm.driver-compat", "miopen.version"])
+def test_unreadable_opt_is_unknown_where_there_are_gpus(check: str) -> None:
+    machine = gpu_host("mi210", 1)
+    machine.empty_dirs.remove("/opt")
+    machine.outcomes["/opt"] = "denied"
+    finding = only(judge(check, machine.host(), QUICK))
+    assert summary(finding) == (f"{check}/denied", "unknown", "host host")
+    finding = only(judge(check, memory_host(BASE, complete=False), QUICK))
+    assert summary(finding)[:2] == (f"{check}/not-applicable", "skip")
