@@ -11,6 +11,7 @@ from typing import cast
 from amdcheck import __version__
 from amdcheck.host.capture import SCHEMA, Capture, Device, Manifest, Operation, Outcome, Text, command_key, to_text
 from amdcheck.host.protocol import (
+    AclEntry,
     Command,
     CommandResult,
     FileKind,
@@ -28,11 +29,12 @@ from tests.compose.amdgpu import GROUP_IDS
 from tests.compose.plan import Plan
 from tests.compose.programs import answer
 from tests.compose.selftests import selftest
-from tests.compose.tree import Tree
+from tests.compose.tree import DeviceNode, Tree
 
 _RECORDED = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
 _CONFIG_FOR_ALL = 64  # bytes of configuration space that the kernel shows to everyone
-_TMPFS, _EXT4 = 0x01021994, 0xEF53
+_TMPFS = 0x01021994
+_MAGIC = {"ext4": 0xEF53, "nfs": 0x6969, "gpfs": 0x47504653}  # what statfs says
 # Folders and files below these have a stat; elsewhere nobody asks for one.
 _STATED = ("/dev", "/home", "/root", "/tmp")
 
@@ -158,16 +160,16 @@ class ComposedHost:
             if path == "/" or path.startswith(_STATED)
         ]
         for path, node in tree.devices.items():
-            stat = _stat("char", node.mode, node.uid, node.gid, (node.major, node.minor), _TMPFS)
-            found.append(Device(path=path, stat=stat, open=self._open(stat), udev=_udev(path, node.major, node.minor)))
+            stat = _stat("char", node.mode, node.uid, node.gid, (node.major, node.minor), _TMPFS, node.acl)
+            found.append(Device(path=path, stat=stat, open=self._open(stat, node), udev=_udev(path, node)))
         return found
 
-    def _open(self, stat: Stat) -> OpenOutcome:
+    def _open(self, stat: Stat, node: DeviceNode) -> OpenOutcome:
         """Read and write for the owner, its group or all, as the mode says; root may always."""
         identity = self.identity
         shift = 6 if identity.uid == stat.uid else 3 if stat.gid in identity.groups else 0
         allowed = identity.uid == 0 or stat.mode >> shift & 6 == 6
-        return OpenOutcome(errno=None if allowed else "EACCES")
+        return OpenOutcome(errno=(node.open_fails if allowed else "EACCES"))
 
     def write_tree(self, directory: Path) -> None:
         """Write the machine below an empty folder as hwloc-gather-topology would: /proc, /sys, /etc and the rest.
@@ -192,31 +194,38 @@ def _relative(path: str, target: str) -> str:
     return "../" * (path.count("/") - 1) + target.lstrip("/")
 
 
-def _stat(kind: FileKind, mode: int, uid: int, gid: int, device: tuple[int, int] | None, magic: int) -> Stat:
-    return Stat(kind=kind, mode=mode, uid=uid, gid=gid, size=0, device=device, acl=(), filesystem=magic)
+def _stat(
+    kind: FileKind,
+    mode: int,
+    uid: int,
+    gid: int,
+    device: tuple[int, int] | None,
+    magic: int,
+    acl: tuple[AclEntry, ...] = (),
+) -> Stat:
+    return Stat(kind=kind, mode=mode, uid=uid, gid=gid, size=0, device=device, acl=acl, filesystem=magic)
 
 
 def _folder_stat(path: str, plan: Plan) -> Stat:
     user = plan.machine.user
-    mode, owner = (0o1777 if path == "/tmp" else 0o755), 0
-    if path.startswith("/root"):
-        mode = 0o700
-    elif path.startswith("/home/"):
-        mode, owner = 0o750, user.uid
-    return _stat("dir", mode, owner, owner, None, _TMPFS if path.startswith("/dev") else _EXT4)
+    if path.startswith(("/root", "/home/")):
+        owner = user.uid if user.home_owner is None else user.home_owner
+        return _stat("dir", 0o700, owner, owner, None, _MAGIC[user.home_filesystem])
+    magic = _TMPFS if path.startswith("/dev") else _MAGIC["ext4"]
+    return _stat("dir", 0o1777 if path == "/tmp" else 0o755, 0, 0, None, magic)
 
 
-def _udev(path: str, major: int, minor: int) -> UdevDevice:
+def _udev(path: str, node: DeviceNode) -> UdevDevice:
+    """udev tags what it gives to whoever sits at the machine, and sets an ACL for them."""
     name = path.removeprefix("/dev/")
-    subsystem = "drm" if name.startswith("dri/") else "kfd"
-    tags = ("seat", "uaccess") if name.startswith("dri/card") else ()
+    tagged = name.startswith("dri/card") or bool(node.acl)
     properties = {
         "DEVNAME": path,
-        "MAJOR": str(major),
-        "MINOR": str(minor),
-        "SUBSYSTEM": subsystem,
+        "MAJOR": str(node.major),
+        "MINOR": str(node.minor),
+        "SUBSYSTEM": "drm" if name.startswith("dri/") else "kfd",
         "USEC_INITIALIZED": "12345678",
+        **({"DEVTYPE": "drm_minor"} if name.startswith("dri/") else {}),
+        **({"TAGS": ":seat:uaccess:"} if tagged else {}),
     }
-    if subsystem == "drm":
-        properties["DEVTYPE"] = "drm_minor"
-    return UdevDevice(node=path, properties=properties, tags=tags)
+    return UdevDevice(node=path, properties=properties, tags=("seat", "uaccess") if tagged else ())

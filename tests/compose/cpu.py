@@ -81,14 +81,17 @@ class _Groups:
         zen, core = self.plan.generation, self._cores[thread.socket, thread.core]
         shift = self.plan.threads_per_core - 1
         core_id = thread.apic_id >> shift
-        sharing = self.plan.cpu.cores_per_ccx * self.plan.threads_per_core
+        sharing = self.plan.cores_per_ccx * self.plan.threads_per_core
         slice_id = thread.apic_id >> (sharing - 1).bit_length()
-        return [
+        l3 = self.plan.l3_kib(thread.ccx)
+        found = [
             _cache("Data", 1, zen.l1d_kib, zen.ways["l1d"], core_id, core),
             _cache("Instruction", 1, zen.l1i_kib, zen.ways["l1i"], core_id, core),
             _cache("Unified", 2, zen.l2_kib, zen.ways["l2"], core_id, core),
-            _cache("Unified", 3, self.plan.l3_kib, zen.ways["l3"], slice_id, self._slices[thread.ccx]),
         ]
+        if l3:
+            found.append(_cache("Unified", 3, l3, zen.ways["l3"], slice_id, self._slices[thread.ccx]))
+        return found
 
 
 def _cache(kind: str, level: int, kib: int, ways: int, identity: int, shared: tuple[str, str]) -> dict[str, str]:

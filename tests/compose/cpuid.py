@@ -58,12 +58,19 @@ _BITS: dict[str, dict[str, tuple[int, int]]] = {
     },
     "0x7.1": {"avx_vnni": (0, 4), "avx512_bf16": (0, 5)},
 }
-_PATH = {"zen2": 0x6, "zen3": 0x6, "zen4": 0x6, "zen5": 0xA}  # Fn8000_001A EAX: 256 or 512 bit wide
+_PATH = {
+    "piledriver": 0x5,
+    "zen2": 0x6,
+    "zen3": 0x6,
+    "zen4": 0x6,
+    "zen5": 0xA,
+    "zen7": 0xA,
+}  # Fn8000_001A EAX: 256 or 512 bit wide
 
 
 def leaves(plan: Plan) -> tuple[dict[str, list[int]], int]:
     """The leaves as {"0x7.0": [eax, ebx, ecx, edx]} and XCR0, of the processor: whatever the kernel may mask."""
-    flags = set(plan.generation.flags.split())
+    flags = set(plan.generation.flags.split()) - set(plan.machine.selftest.cpuid_lacks)
     found = {"0x0.0": [0x10, *_words(b"AuthenticAMD", (0, 2, 1))]}
     for leaf, bits in _BITS.items():
         registers = [0, 0, 0, 0]

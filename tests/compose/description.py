@@ -34,6 +34,7 @@ class Platform(_Table, frozen=True, kw_only=True):
     product: str
     bios: tuple[str, str, str]  # vendor, version, date
     hypervisor: Literal["kvm"] | None = None
+    container: Literal["docker"] | None = None  # amdcheck runs in one
 
 
 class Cpu(_Table, frozen=True, kw_only=True):
@@ -43,13 +44,17 @@ class Cpu(_Table, frozen=True, kw_only=True):
     sockets: int = 1
     smt: bool = True
     nps: Literal[0, 1, 2, 4, "l3"] = 1
+    nps_of: dict[str, Literal[1, 2, 4]] = {}  # socket -> NPS other than that
     memory_gib: int
     cores: int | None = None  # a socket; None: as the product has
-    l3_mib: int | None = None  # of one slice
+    cores_per_ccx: int | None = None
+    l3_mib: int | None = None  # of one slice; 0: no L3 is shown
+    l3_mib_of: dict[str, int] = {}  # slice, counted over the machine -> MiB other than that
     offline: tuple[int, ...] = ()
     masked_flags: tuple[str, ...] = ()  # not offered by any CPU
     masked_on: dict[str, tuple[str, ...]] = {}  # CPU number -> flags that this one lacks
     nodes_without_memory: tuple[int, ...] = ()
+    distance_of: dict[str, int] = {}  # "from to" -> distance other than EPYC's, in this direction alone
     equal_distances: bool = False  # firmware without a sensible SLIT: 10 everywhere
     vendor: str | None = None
     hypervisor_bit: bool | None = None  # None: as the platform says
@@ -89,6 +94,7 @@ class Rocm(_Table, frozen=True, kw_only=True):
 
     version: str
     miopen: bool = True
+    miopen_of: str | None = None  # the ROCm release whose MIOpen lies here, when that is another
     miopen_says: str | None = None  # the version its library reports, when that is not the release's
     kernel_databases: bool = True
 
@@ -103,7 +109,9 @@ class Slot(_Table, frozen=True, kw_only=True):
     link_width: int | None = None  # what the slot trained to
     link_gts: float | None = None
     on_bus: bool = True
-    bound: bool = True  # to amdgpu
+    driver: str | None = "amdgpu"  # that is bound to it
+    asleep: bool = False  # runtime suspended
+    in_kfd: bool = True  # the compute side of the driver took it, too
     missing_partitions: tuple[int, ...] = ()
     compute_partition: str | None = None  # other than the machine's
     render_group: str = "render"
@@ -121,6 +129,8 @@ class Gpus(_Table, frozen=True, kw_only=True):
     slot: tuple[Slot, ...]
     xgmi_links: tuple[tuple[int, int, int], ...] = ()  # slot, slot, links; none: one between all pairs of a hive
     xgmi_missing: tuple[tuple[int, int], ...] = ()  # pairs of slots whose XGMI link is down
+    xgmi_one_way: tuple[tuple[int, int], ...] = ()  # pairs of slots of which only the first knows the link
+    xgmi_hops: dict[str, int] = {}  # "slot slot" -> hops, when the direct link of a fully linked board is down
 
 
 class OtherDevice(_Table, frozen=True, kw_only=True):
@@ -142,17 +152,27 @@ class Smi(_Table, frozen=True, kw_only=True):
     seconds: float = 0.4
     hangs: bool = False
     prints: str | None = None  # instead of JSON
+    complains: str = ""  # on stderr
     forgets_gpus: tuple[int, ...] = ()
+    repeats_gpus: int = 1
+    forgets_xgmi: bool = False  # every pair is PCIE
+    numa_node: int | None = None  # of every GPU
     driver_version: str | None = None
+    rocm_version: str | None = None
 
 
 class SelfTests(_Table, frozen=True, kw_only=True):
     """What is wrong with the machine's computing; lists name instruction sets by their flags."""
 
     illegal_instruction: tuple[str, ...] = ()
+    killed: tuple[str, ...] = ()
+    never_ends: tuple[str, ...] = ()
     wrong_result: tuple[str, ...] = ()
     plant_unnoticed: tuple[str, ...] = ()
+    cpuid_lacks: tuple[str, ...] = ()  # flags that CPUID does not announce
+    cpuid_refused: bool = False  # no executable memory
     allocator_ignores_alignment: bool = False
+    numpy_cannot_align: bool = False
 
 
 class User(_Table, frozen=True, kw_only=True):
@@ -161,6 +181,9 @@ class User(_Table, frozen=True, kw_only=True):
     name: str = "root"
     uid: int = 0
     groups: tuple[str, ...] = ("root",)
+    known: bool = True  # to /etc/passwd
+    home_filesystem: Literal["ext4", "nfs", "gpfs"] = "ext4"
+    home_owner: int | None = None  # uid, when that is not the user's
 
 
 class Healthy(_Table, frozen=True, kw_only=True):

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
 
 from amdcheck.host.capture import Outcome
+from amdcheck.host.protocol import AclEntry
 from amdcheck.model.expectations import Level
 from amdcheck.model.finding import Finding, Status, SubjectKind
+from tests.compose.amdgpu import GROUP_IDS
 from tests.compose.description import FIXTURES, DescriptionError, read_toml
 from tests.compose.plan import Plan
 from tests.compose.rocm import root_of
-from tests.compose.tree import Tree
+from tests.compose.tree import DeviceNode, Tree
 
 
 class ExpectedFinding(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -41,6 +44,15 @@ class ExpectedFinding(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         )
 
 
+class DeviceChange(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is wrong with a device node: its rights, or what opening it gives to those who may."""
+
+    mode: str | None = None  # octal
+    group: Literal["root", "video", "render"] | None = None
+    open_fails: str | None = None  # name of an errno
+    seat_user: int | None = None  # uid that udev lets in by an ACL while that user sits at the machine
+
+
 class Fault(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One fault. `machine` is merged into the description; `files`, `remove` and `unread` change the finished host.
 
@@ -54,6 +66,10 @@ class Fault(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     python: str | None = None  # --python of the run
     machine: dict[str, Any] = {}
     files: dict[str, str] = {}
+    replace: dict[str, tuple[str, str]] = {}  # path -> what stands there, what shall stand there
+    copies: dict[str, str] = {}  # path -> path of the file that stands there instead
+    links: dict[str, str] = {}
+    devices: dict[str, DeviceChange] = {}
     remove: tuple[str, ...] = ()
     unread: dict[str, Outcome] = {}
     expect: tuple[ExpectedFinding, ...]
@@ -104,8 +120,10 @@ def _merge_entries(key: str, present: list[Any], change: dict[str, Any]) -> None
 
 
 def filled(text: str, plan: Plan) -> str:
-    """{gpu 2}: the address of a GPU; {rocm}: the first ROCm installation; {kernel}: the release; {dkms}: the build."""
+    """{gpu 2}: the address of a GPU; {gfx}: their target; {rocm}: the first ROCm installation; {kernel}, {dkms}."""
     places = {f"{{gpu {gpu.index}}}": gpu.bdf for gpu in plan.gpus}
+    if plan.gpu_product:
+        places["{gfx}"] = plan.gpu_product.gfx
     places["{kernel}"] = plan.machine.os.kernel
     if plan.machine.rocm:
         places["{rocm}"] = root_of(plan.machine.rocm[0])
@@ -120,10 +138,41 @@ def change_files(fault: Fault, tree: Tree, plan: Plan) -> None:
     """Apply the changes of a fault to the finished files."""
     for path in fault.remove:
         tree.remove(_place(path, tree, plan))
+    for path, (old, new) in fault.replace.items():
+        place = _place(path, tree, plan)
+        text = tree.files[place]
+        if not isinstance(text, str) or filled(old, plan) not in text:
+            raise DescriptionError(f"{path}: holds no {old!r}")
+        tree.files[place] = text.replace(filled(old, plan), filled(new, plan))
+    for path, other in fault.copies.items():
+        tree.files[_place(path, tree, plan)] = tree.files[_place(other, tree, plan)]
+    for path, target in fault.links.items():
+        tree.links[_place(path, tree, plan)] = filled(target, plan)
+    for path, change in fault.devices.items():
+        tree.devices[filled(path, plan)] = _changed(tree.devices[filled(path, plan)], change)
     for path, content in fault.files.items():
         tree.files[_place(path, tree, plan)] = filled(content, plan)
     for path, outcome in fault.unread.items():
         tree.unread[_place(path, tree, plan)] = outcome
+
+
+def _changed(node: DeviceNode, change: DeviceChange) -> DeviceNode:
+    acl = node.acl
+    if change.seat_user is not None:
+        acl = (
+            AclEntry(tag="owner", id=None, permissions=6),
+            AclEntry(tag="user", id=change.seat_user, permissions=6),
+            AclEntry(tag="owning-group", id=None, permissions=6),
+            AclEntry(tag="mask", id=None, permissions=6),
+            AclEntry(tag="other", id=None, permissions=0),
+        )
+    return replace(
+        node,
+        mode=node.mode if change.mode is None else int(change.mode, 8),
+        gid=node.gid if change.group is None else GROUP_IDS[change.group],
+        open_fails=change.open_fails or node.open_fails,
+        acl=acl,
+    )
 
 
 def _place(path: str, tree: Tree, plan: Plan) -> str:

@@ -50,7 +50,12 @@ class _GpuNode:
 
 def write_kfd(tree: Tree, plan: Plan) -> None:
     """The whole topology as an amdgpu driver of today shows it."""
-    nodes = [_GpuNode(gpu, partition, _home(plan, gpu)) for gpu in plan.driven for partition in gpu.present]
+    nodes = [
+        _GpuNode(gpu, partition, _home(plan, gpu))
+        for gpu in plan.driven
+        if gpu.slot.in_kfd
+        for partition in gpu.present
+    ]
     tree.attributes(KFD, {"dev": "510:0"})
     tree.files[f"{KFD}/uevent"] = "MAJOR=510\nMINOR=0\nDEVNAME=kfd\n"
     tree.link_to(f"{KFD}/subsystem", "/sys/class/kfd")

@@ -27,6 +27,7 @@ class Function:
     driver: str | None = None
     revision: int = 0
     subsystem: tuple[int, int] = (0, 0)
+    asleep: bool = False
     link: Link | None = None
     bars: tuple[Bar, ...] = ()
     buses: tuple[int, int] | None = None  # secondary and subordinate, of a bridge
@@ -143,14 +144,21 @@ def _chain(plan: Plan, gpu: Gpu) -> list[Function]:
             int(product.class_code, 16),
             gpu.node,
             "endpoint",
-            driver="amdgpu" if plan.driver_loaded and slot.bound else None,
+            driver=_gpu_driver(plan, gpu),
             revision=int(product.revision, 16),
             subsystem=(0x1002, int(product.subsystem, 16)),
+            asleep=slot.asleep,
             link=own,
             bars=_gpu_bars(plan, window[0]),
         )
     )
     return chain
+
+
+def _gpu_driver(plan: Plan, gpu: Gpu) -> str | None:
+    """The driver that is bound: amdgpu only when it is loaded."""
+    bound = gpu.slot.driver
+    return bound if bound != "amdgpu" or plan.driver_loaded else None
 
 
 def _vram_window(plan: Plan, gpu: Gpu) -> tuple[int, int]:
@@ -250,14 +258,14 @@ def _write_function(tree: Tree, plan: Plan, function: Function) -> None:
             "broken_parity_status": 0,
             "msi_bus": 1,
             "d3cold_allowed": 1,
-            "power_state": "D0",
+            "power_state": "D3cold" if function.asleep else "D0",
             "driver_override": "(null)",
             "dma_mask_bits": 48 if function.driver == "amdgpu" else 32,
             "consistent_dma_mask_bits": 48 if function.driver == "amdgpu" else 32,
             "ari_enabled": 0,
-            "power/control": "on",
-            "power/runtime_status": "active",
-            "power/runtime_usage": 1,
+            "power/control": "auto" if function.asleep else "on",
+            "power/runtime_status": "suspended" if function.asleep else "active",
+            "power/runtime_usage": 0 if function.asleep else 1,
         },
     )
     tree.files[f"{path}/uevent"] = (

@@ -128,13 +128,18 @@ class Plan:
         return 2 if self.machine.cpu.smt else 1
 
     @property
-    def ccx_per_socket(self) -> int:
-        return -(-self.cores // self.cpu.cores_per_ccx)
+    def cores_per_ccx(self) -> int:
+        return self.machine.cpu.cores_per_ccx or self.cpu.cores_per_ccx
 
     @property
-    def l3_kib(self) -> int:
-        """Size of one L3 slice."""
-        return (self.machine.cpu.l3_mib or self.cpu.l3_mib_per_ccx) * 1024
+    def ccx_per_socket(self) -> int:
+        return -(-self.cores // self.cores_per_ccx)
+
+    def l3_kib(self, ccx: int) -> int:
+        """Size of one L3 slice; 0 when none is shown."""
+        cpu = self.machine.cpu
+        usual = self.cpu.l3_mib_per_ccx if cpu.l3_mib is None else cpu.l3_mib
+        return cpu.l3_mib_of.get(str(ccx), usual) * 1024
 
     @cached_property
     def threads(self) -> tuple[Thread, ...]:
@@ -146,7 +151,7 @@ class Plan:
                 socket=socket,
                 core=core,
                 thread=thread,
-                ccx=socket * self.ccx_per_socket + core // self.cpu.cores_per_ccx,
+                ccx=socket * self.ccx_per_socket + core // self.cores_per_ccx,
                 node=self._node_of(socket, core),
                 apic_id=socket * stride + core * self.threads_per_core + thread,
             )
@@ -156,12 +161,13 @@ class Plan:
         )
 
     def _node_of(self, socket: int, core: int) -> int:
-        ccx, nps = core // self.cpu.cores_per_ccx, self.machine.cpu.nps
-        if nps == 0:
+        ccx, cpu = core // self.cores_per_ccx, self.machine.cpu
+        if cpu.nps == 0:
             return 0
-        if nps == "l3":
+        if cpu.nps == "l3":
             return socket * self.ccx_per_socket + ccx
-        return socket * nps + ccx * nps // self.ccx_per_socket
+        nps = [cpu.nps_of.get(str(place), cpu.nps) for place in range(self.sockets)]
+        return sum(nps[:socket]) + ccx * nps[socket] // self.ccx_per_socket
 
     @cached_property
     def online(self) -> tuple[Thread, ...]:
@@ -196,11 +202,14 @@ class Plan:
 
     def distance(self, a: Node, b: Node) -> int:
         """The SLIT as EPYC firmware writes it: 10 itself, 12 in the socket (11 beside it for L3 nodes), 32 across."""
-        if a.id == b.id or self.machine.cpu.equal_distances:
+        cpu = self.machine.cpu
+        if a.id == b.id or cpu.equal_distances:
             return 10
+        if f"{a.id} {b.id}" in cpu.distance_of:
+            return cpu.distance_of[f"{a.id} {b.id}"]
         if a.socket != b.socket:
             return 32
-        return 11 if self.machine.cpu.nps == "l3" else 12
+        return 11 if cpu.nps == "l3" else 12
 
     def mask(self, cpus: Sequence[int]) -> str:
         """The kernel's mask form: as many digits as there are possible CPUs, in groups of 32 bits."""
@@ -268,7 +277,7 @@ class Plan:
         kfd_node, minor = len(self.nodes), 0
         for index, slot in enumerate(gpus.slot):
             mode = slot.compute_partition or gpus.compute_partition
-            driven = self.driver_loaded and slot.on_bus and slot.bound
+            driven = self.driver_loaded and slot.on_bus and slot.driver == "amdgpu"
             parts: list[Partition] = []
             present: list[Partition] = []
             count = self._partition_count(mode, product) if driven else 0
@@ -286,7 +295,7 @@ class Plan:
                 parts.append(new)
                 if not gone:
                     present.append(new)
-                    kfd_node += 1
+                    kfd_node += slot.in_kfd
                     minor += 1
             found.append(
                 Gpu(
@@ -333,7 +342,8 @@ class Plan:
         ]
         gone = {tuple(sorted(pair)) for pair in gpus.xgmi_missing}
         up = [(a, b, count) for a, b, count in pairs if (a, b) not in gone]
-        return {(a, b): count for a, b, count in up} | {(b, a): count for a, b, count in up}
+        back = [(b, a, count) for a, b, count in up if (a, b) not in gpus.xgmi_one_way]
+        return {(a, b): count for a, b, count in [*up, *back]}
 
     def xgmi(self, a: Gpu, b: Gpu) -> tuple[int, int] | None:
         """Links and hops between two GPUs of a hive: links 0 when the way leads over a third one.
@@ -343,6 +353,9 @@ class Plan:
         gpus = self.machine.gpus
         if gpus is None or not a.hive_id or a.hive_id != b.hive_id:
             return None
+        around = gpus.xgmi_hops.get(f"{min(a.index, b.index)} {max(a.index, b.index)}")
+        if around is not None:
+            return 0, around
         direct = self._xgmi.get((a.index, b.index))
         if direct is not None:
             return direct, 1

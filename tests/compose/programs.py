@@ -92,7 +92,8 @@ def _formatted(form: str, name: str, version: str) -> str:
 def _devices(plan: Plan) -> list[tuple[Gpu, Partition]]:
     """What the tools number: every partition, in the order of the card numbers and not of the addresses."""
     forgotten = plan.machine.smi.forgets_gpus
-    return [(gpu, part) for gpu in plan.driven for part in gpu.present if gpu.index not in forgotten]
+    found = [(gpu, part) for gpu in plan.driven for part in gpu.present if gpu.index not in forgotten]
+    return found * plan.machine.smi.repeats_gpus
 
 
 def _vendor_tool(plan: Plan, program: str, arguments: Sequence[str]) -> _Printed:
@@ -102,7 +103,7 @@ def _vendor_tool(plan: Plan, program: str, arguments: Sequence[str]) -> _Printed
             return _Printed("", "ERROR:root:Driver not initialized (amdgpu not found in modules)\n", 0, smi.seconds)
         return _Printed("", "ERROR:root:Unable to detect any GPU devices, check amdgpu version\n", 255, smi.seconds)
     if smi.prints is not None:
-        return _Printed(smi.prints, seconds=smi.seconds)
+        return _Printed(smi.prints, smi.complains, seconds=smi.seconds)
     tools = {
         ("rocm-smi", "--showdriverversion"): _rocm_smi_driver,
         ("rocm-smi", "--showtopo"): _rocm_smi_topology,
@@ -111,6 +112,12 @@ def _vendor_tool(plan: Plan, program: str, arguments: Sequence[str]) -> _Printed
     }
     document = tools[program, arguments[0]](plan)
     return _Printed(json.dumps(document, indent=4 if program == "amd-smi" else None) + "\n", seconds=smi.seconds)
+
+
+def _node(plan: Plan, gpu: Gpu) -> int:
+    """The NUMA node that the tools name."""
+    said = plan.machine.smi.numa_node
+    return gpu.node if said is None else said
 
 
 def _driver(plan: Plan, *, in_tree: str) -> str:
@@ -126,7 +133,10 @@ def _rocm_smi_topology(plan: Plan) -> object:
     """NUMA node of each card; of each pair weight, hops and link type. With one card there is no pair."""
     devices = _devices(plan)
     cards = {
-        f"card{index}": {"(Topology) Numa Node": str(max(gpu.node, 0)), "(Topology) Numa Affinity": str(gpu.node)}
+        f"card{index}": {
+            "(Topology) Numa Node": str(max(_node(plan, gpu), 0)),
+            "(Topology) Numa Affinity": str(_node(plan, gpu)),
+        }
         for index, (gpu, _) in enumerate(devices)
     }
     pairs = [(a, b) for a in range(len(devices)) for b in range(a + 1, len(devices))]
@@ -142,7 +152,7 @@ def _way(plan: Plan, a: Gpu, b: Gpu) -> tuple[int, int, str]:
     """Weight, hops and type as rocm-smi computes them: any XGMI pair is one hop."""
     if a is b:
         return 13, 1, "XGMI"
-    way = plan.xgmi(a, b)
+    way = None if plan.machine.smi.forgets_xgmi else plan.xgmi(a, b)
     if way is not None:
         return (15 * way[1] if len(a.partitions) == 1 else 41), 1, "XGMI"
     return (40, 2, "PCIE") if a.node == b.node else (72, 3, "PCIE")
@@ -175,7 +185,7 @@ def _amd_smi_static(plan: Plan) -> object:
                 "slot_type": product.board,
             },
             "driver": {"name": "amdgpu", "version": _driver(plan, in_tree=_run_together(plan))},
-            "numa": {"node": max(gpu.node, 0), "affinity": gpu.node},
+            "numa": {"node": max(_node(plan, gpu), 0), "affinity": _node(plan, gpu)},
             "vram": {"type": "HBM", "size": {"value": part.memory_bytes >> 20, "unit": "MB"}},
         }
         for index, (gpu, part) in enumerate(_devices(plan))
@@ -190,7 +200,7 @@ def _amd_smi_version(plan: Plan) -> object:
             "tool": "AMDSMI Tool",
             "version": "25.4.2+2e0d3ba",
             "amdsmi_library_version": "25.4.0",
-            "rocm_version": plan.machine.rocm[-1].version,
+            "rocm_version": plan.machine.smi.rocm_version or plan.machine.rocm[-1].version,
             "amdgpu_version": _driver(plan, in_tree=_run_together(plan)),
             "amd_hsmp_driver_version": "N/A",
         }

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.compose.description import Rocm
 from tests.compose.plan import Plan
-from tests.compose.products import RocmRelease, os_release, rocm_release
+from tests.compose.products import os_release, rocm_release
 from tests.compose.tree import Tree
 
 _ELF = b"\x7fELF\x02\x01\x01" + bytes(57)  # enough of a library for whoever looks at its first bytes
@@ -64,7 +64,7 @@ def _write_rocm(tree: Tree, rocm: Rocm, *, smi: bool) -> None:
     for name, suffix in libraries.items():
         _library(tree, root, name.partition(".so")[0], name.rpartition(".so.")[2] if ".so." in name else "7", suffix)
     if rocm.miopen:
-        _write_miopen(tree, rocm, release, root)
+        _write_miopen(tree, rocm, root)
 
 
 def _release_number(version: str) -> str:
@@ -81,8 +81,10 @@ def _library(tree: Tree, root: str, name: str, soname: str, suffix: str) -> None
     tree.links[f"{root}/lib/{name}.so"] = f"{name}.so.{soname}"
 
 
-def _write_miopen(tree: Tree, rocm: Rocm, release: RocmRelease, root: str) -> None:
-    _library(tree, root, "libMIOpen", "1", f"1.0.{_release_number(rocm.version)}")
+def _write_miopen(tree: Tree, rocm: Rocm, root: str) -> None:
+    of = rocm.miopen_of or rocm.version
+    release = rocm_release(of)
+    _library(tree, root, "libMIOpen", "1", f"1.0.{_release_number(of)}")
     fields = zip(("MAJOR", "MINOR", "PATCH"), release.miopen.split("."), strict=True)
     header = "".join(f"#define MIOPEN_VERSION_{name} {value}\n" for name, value in fields)
     tree.files[f"{root}/include/miopen/version.h"] = f"#ifndef GUARD_MIOPEN_VERSION_H_\n{header}#endif\n"

@@ -45,18 +45,22 @@ def _ended(result: object) -> dict[str, Any]:
 
 def _isa(plan: Plan, params: Sequence[str]) -> dict[str, Any]:
     leaves, xcr0 = cpuid.leaves(plan)
+    read = _ended({"leaves": leaves, "xcr0": xcr0})
+    refused = {"ended": "denied", "detail": "SELinux does not allow executable memory", "result": None}
     return {
         "lacks": None,
         "kernels": [{"name": name, **_kernel(plan, name)} for name in params],
-        "cpuid": _ended({"leaves": leaves, "xcr0": xcr0}),
+        "cpuid": refused if plan.machine.selftest.cpuid_refused else read,
     }
 
 
 def _kernel(plan: Plan, name: str) -> dict[str, Any]:
     """Every word right and every planted bit noticed, but for what the machine's faults say."""
     faults = plan.machine.selftest
-    if name in faults.illegal_instruction:
-        return {"ended": "SIGILL", "detail": None, "result": None}
+    ends = {"SIGILL": faults.illegal_instruction, "SIGBUS": faults.killed, "timeout": faults.never_ends}
+    for end, names in ends.items():
+        if name in names:
+            return {"ended": end, "detail": None, "result": None}
     registers, lanes = 12, _LANES.get(name, 16)
     wrong = name in faults.wrong_result
     planted = registers * lanes
@@ -98,8 +102,8 @@ def _alignment(plan: Plan, params: Sequence[str]) -> dict[str, Any]:
 def _numpy(plan: Plan, params: Sequence[str]) -> dict[str, Any]:
     measured = {
         "empty": _counts(aligned=False, early=True),
-        "sliced": _counts(aligned=True),
-        "allocated": _counts(aligned=True),
+        "sliced": _counts(aligned=not plan.machine.selftest.numpy_cannot_align),
+        "allocated": _counts(aligned=not plan.machine.selftest.numpy_cannot_align),
         "contiguous_tried": len(_SIZES),
         "contiguous_same": len(_SIZES),
     }
@@ -111,6 +115,6 @@ def _miopen(plan: Plan, params: Sequence[str]) -> dict[str, Any]:
     path = params[0]
     for rocm in plan.machine.rocm:
         if path.startswith((f"{root_of(rocm)}/", "/opt/rocm/lib")):
-            version = rocm.miopen_says or rocm_release(rocm.version).miopen
+            version = rocm.miopen_says or rocm_release(rocm.miopen_of or rocm.version).miopen
             return _ended({"version": version})
     return {"ended": "failed", "detail": f"OSError: {path}: cannot open shared object file", "result": None}

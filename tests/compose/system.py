@@ -101,6 +101,9 @@ def _write_proc(tree: Tree, plan: Plan) -> None:
     tree.files["/proc/mounts"] = tree.files["/proc/self/mounts"] = mounts
     tree.files["/proc/self/cgroup"] = "0::/user.slice/user-0.slice/session-1.scope\n"
     tree.files["/proc/1/cgroup"] = "0::/init.scope\n"
+    if plan.machine.platform.container:
+        tree.files["/.dockerenv"] = ""
+        tree.files["/proc/self/cgroup"] = tree.files["/proc/1/cgroup"] = "0::/\n"
 
 
 def _write_modules(tree: Tree, plan: Plan) -> None:
@@ -160,7 +163,11 @@ def _write_kernel_config(tree: Tree, plan: Plan) -> None:
 
 def _write_users(tree: Tree, plan: Plan) -> None:
     user = plan.machine.user
-    others = [] if user.name == "root" else [f"{user.name}:x:{user.uid}:{user.uid}::/home/{user.name}:/bin/bash"]
+    others = (
+        []
+        if user.name == "root" or not user.known
+        else [f"{user.name}:x:{user.uid}:{user.uid}::/home/{user.name}:/bin/bash"]
+    )
     tree.files["/etc/passwd"] = "".join(f"{line}\n" for line in ["root:x:0:0:root:/root:/bin/bash", *others])
     groups = {**GROUP_IDS, **({} if user.name == "root" else {user.name: user.uid})}
     members = {name: user.name for name in user.groups if name not in ("root", user.name)}

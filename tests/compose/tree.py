@@ -6,16 +6,20 @@ import os.path
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from amdcheck.host.protocol import AclEntry
+
 
 @dataclass(frozen=True)
 class DeviceNode:
-    """A character device below /dev."""
+    """A character device below /dev. `open_fails`: the errno that opening it gives to those who may."""
 
     major: int
     minor: int
     mode: int = 0o600
     uid: int = 0
     gid: int = 0
+    acl: tuple[AclEntry, ...] = ()
+    open_fails: str | None = None
 
 
 @dataclass
