@@ -107,7 +107,7 @@ class _Supervisor:
             why = self._listen(ours)
         finally:
             os.close(ours)
-            stuck = kill_tree(pid, wait_s=WAIT_FOR_THE_DEAD_S, also=escaped_children() - before)
+            stuck = kill_tree(pid, wait_s=WAIT_FOR_THE_DEAD_S, escaped_but=before)
             self._outcome.stuck += stuck
         if not self._finished:
             self._account_for(why, stuck)

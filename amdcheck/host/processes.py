@@ -66,7 +66,7 @@ def children_of(pid: int) -> set[int]:
                 lists.append(file.read())
         return {int(child) for child in b" ".join(lists).split()}
     except OSError:
-        if _entry(pid) is None or os.path.exists("/proc/self/task/self/children"):
+        if _entry(pid) is None or os.path.exists(f"/proc/self/task/{os.getpid()}/children"):
             return set()
     # a kernel without CONFIG_PROC_CHILDREN
     everyone = ((int(name), _entry(int(name))) for name in os.listdir("/proc") if name.isdigit())

@@ -10,11 +10,11 @@ from typing import cast
 
 from msgspec import Struct
 
-from amdcheck.api import HOST, Finding, Host, Subject, Value, evidence, fact, passed, undetermined
+from amdcheck.api import HOST, Finding, Host, Subject, Value, evidence, fact, passed, shown, undetermined
 from amdcheck.engine.registry import Check, CheckFunction
 from amdcheck.facts.registry import injected_parameters
-from amdcheck.host.protocol import Command
-from amdcheck.model.value import Known
+from amdcheck.host.protocol import Command, CommandResult
+from amdcheck.model.value import Known, Unknown
 
 CARDS = tuple(f"card{n}" for n in range(8))
 
@@ -70,14 +70,27 @@ class Escaping(Struct, frozen=True, kw_only=True):
         return cls()
 
 
+HANGS = "sleep 300"
+FORKS_TWICE = "(setsid sh -c 'sleep 300' &) ; echo started"
+FLOODS = "yes"
+GARBAGE = "head -c 4096 /dev/urandom"
+KILLED = "kill -SEGV $$"
+_PROGRAMS = {"hangs": HANGS, "forks-twice": FORKS_TWICE, "floods": FLOODS, "garbage": GARBAGE, "killed": KILLED}
+
+
 @fact
-class Tools(Struct, frozen=True, kw_only=True):
-    result: Value[int]
+class Programs(Struct, frozen=True, kw_only=True):
+    """Programs that misbehave, started side by side."""
+
+    results: dict[str, Value[CommandResult]]
 
     @classmethod
-    def read(cls, host: Host) -> Tools:
-        (answer,) = host.run((Command(argv=("sleep", "100"), timeout_s=0.5),))
-        return cls(result=Known(1, "x") if isinstance(answer, Known) else answer)
+    def read(cls, host: Host) -> Programs:
+        commands = [Command(argv=("sh", "-c", program), timeout_s=1.0) for program in _PROGRAMS.values()]
+        commands.append(Command(argv=("/etc/passwd",)))
+        commands.append(Command(argv=("no-such-program-here",)))
+        answers = host.run(commands)
+        return cls(results=dict(zip((*_PROGRAMS, "not-executable", "missing"), answers, strict=True)))
 
 
 def cards_busy(cards: Cards) -> Iterator[Finding]:
@@ -98,6 +111,19 @@ def attributes(device: Attributes) -> Iterator[Finding]:
             yield passed("gpu.attributes", subject, "read", evidence(value))
         else:
             yield undetermined("gpu.attributes", subject, "not read", because=value)
+
+
+def programs(started: Programs) -> Iterator[Finding]:
+    """One finding for each program: how it ended."""
+    for name, result in started.results.items():
+        subject = Subject(kind="process", id=name)
+        if isinstance(result, Known) and not result.value.timed_out:
+            yield passed("cpu.programs", subject, "ended", shown(result.source, f"rc {result.value.rc}"))
+        elif isinstance(result, Known):
+            because = Unknown("timeout", result.source, f"{len(result.value.stdout)} characters")
+            yield undetermined("cpu.programs", subject, "did not end", because=because)
+        else:
+            yield undetermined("cpu.programs", subject, "did not start", because=result)
 
 
 def fine() -> Iterator[Finding]:

@@ -122,6 +122,31 @@ def test_a_process_that_forks_twice_does_not_escape(tree: Path) -> None:
     assert only(outcome_of(tree, "escaping"), "cpu.escaping").status == "pass"
 
 
+def test_programs_that_misbehave_end_in_time_side_by_side() -> None:
+    plan = Plan(
+        host=None,
+        expectations=Expectations(level="standard"),
+        record=False,
+        checks=(make_check("cpu.programs", sick.programs), make_check("cpu.fine", sick.fine)),
+        extra_facts=(),
+    )
+    began = time.monotonic()
+    outcome = supervise(plan, deadline_s=30.0)
+    assert time.monotonic() - began < 1.0 + 1.0 + 1.0  # their deadline, a second for the dead, the run itself
+    assert {f.subject.id: (f.outcome, f.evidence[0].value) for f in outcome.findings["cpu.programs"]} == {
+        "hangs": ("timeout", None),
+        "forks-twice": ("ok", "rc 0"),
+        "floods": ("timeout", None),
+        "garbage": ("ok", "rc 0"),
+        "killed": ("ok", "rc -11"),
+        "not-executable": ("denied", None),
+        "missing": ("absent", None),
+    }
+    flood = next(f for f in outcome.findings["cpu.programs"] if f.subject.id == "floods")
+    assert flood.evidence[0].note == f"timeout: {1 << 20} characters"
+    assert only(outcome, "cpu.fine").status == "pass"
+
+
 def test_the_deadline_cuts_the_run_and_says_what_was_not_run(tree: Path) -> None:
     result = outcome_of(tree, "fine", "endless", "silent", deadline_s=0.8)
     assert result.deadline_hit
