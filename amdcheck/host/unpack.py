@@ -64,12 +64,14 @@ class _Tree:
         self._check()
 
     def write(self, root: Path) -> None:
-        for folder in sorted(self._folders):
-            (root / folder.lstrip("/")).mkdir(exist_ok=True)
+        base = str(root)
+        for folder in sorted(self._folders - {"/"}):
+            os.mkdir(base + folder)
         for path, content in self._files.items():
-            (root / path.lstrip("/")).write_bytes(content)
+            with open(base + path, "xb", buffering=0) as file:
+                file.write(content)
         for path, target in self._links.items():  # last, so that nothing is written through one
-            os.symlink(target, root / path.lstrip("/"))
+            os.symlink(target, base + path)
 
     def _place_link(self, path: str, target: str | None, resolved: str | None) -> None:
         """Note the link at a path, known by its target or by where the path led."""

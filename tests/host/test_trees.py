@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import io
 import os
 import tarfile
@@ -10,9 +12,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from amdcheck.host.archive import read_archive
 from amdcheck.host.open import open_host
 from amdcheck.host.protocol import Command, Host, SelfTest
+from amdcheck.host.snapshot import SnapshotHost
 from amdcheck.host.tree import TreeHost
 from amdcheck.model.errors import InputError
 from amdcheck.model.value import Known, Unknown
@@ -468,3 +474,30 @@ def test_every_recorded_machine_opens(item: str) -> None:
         answer = host.entries("/sys/bus/pci/devices")
         assert isinstance(answer, Unknown)
         assert answer.reason == "not-recorded"
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_a_mutated_archive_is_read_or_refused(data: st.DataObject) -> None:
+    content = bytearray(_whole_archive(data.draw(st.sampled_from([tarfile.PAX_FORMAT, tarfile.GNU_FORMAT]))))
+    for _ in range(data.draw(st.integers(1, 6))):
+        at = data.draw(st.integers(0, len(content) - 1))
+        content[at : at + 4] = data.draw(st.binary(min_size=4, max_size=4))
+    with contextlib.suppress(InputError):
+        host = SnapshotHost(read_archive(io.BytesIO(content), name="a.tar"), source="tree")
+        for path in PATHS:
+            answers(host, path)
+
+
+@functools.cache
+def _whole_archive(kind: int) -> bytes:
+    """Every kind of member, with long names, in one format."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=kind) as tar:
+        for name, text in FILES.items():
+            info, content = member(name, text, mtime=1.5 if kind == tarfile.PAX_FORMAT else 1)
+            tar.addfile(info, io.BytesIO(content))
+        tar.addfile(member("sys/" + "long/" * 30 + "ö", type=SYMLINK, linkname="x" * 150)[0])
+        tar.addfile(member("sys/hard", type=HARDLINK, linkname="proc/cpuinfo")[0])
+        tar.addfile(member("dev/kfd", type=tarfile.CHRTYPE, devmajor=511)[0])
+    return buffer.getvalue()
