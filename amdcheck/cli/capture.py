@@ -24,8 +24,9 @@ def record(options: EvidenceOptions, file: Path) -> int:
         if file.exists() or file.is_symlink():
             raise InputError(f"{printable(str(file))} exists; a recording is not overwritten, choose another name")
         check_writable(file)
-    with progress_on_stderr(wanted=True) as on_progress:
-        result = run(evidence_request(options, capture=True), on_progress=on_progress)
+    request = evidence_request(options, capture=True)
+    with progress_on_stderr(wanted=request.level != "quick") as on_progress:
+        result = run(request, on_progress=on_progress)
     assert result.capture is not None
     if file == STDOUT:
         to_stdout(result.capture)

@@ -25,7 +25,7 @@ def judge(options: JudgeOptions, select: tuple[str, ...]) -> int:
     request = judge_request(options, select=select)
     for _, path in files:
         check_writable(path)
-    with progress_on_stderr(wanted=not options.quiet) as on_progress:
+    with progress_on_stderr(wanted=request.level != "quick" and not options.quiet) as on_progress:
         report = run(request, on_progress=on_progress).report
     _write(options, report, files)
     return report.summary.exit_code

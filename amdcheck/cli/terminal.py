@@ -7,13 +7,10 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from time import monotonic
 from typing import TextIO
 
 from amdcheck.engine.run import Progress
 from amdcheck.report.view import Detail, View
-
-PATIENCE_S = 0.7  # runs that end sooner show no progress, and never load what draws it
 
 
 def is_terminal(stream: TextIO | None) -> bool:
@@ -51,55 +48,30 @@ def reads_unicode(environment: Mapping[str, str], *, dumb: bool = False) -> bool
 
 @contextmanager
 def progress_on_stderr(*, wanted: bool) -> Iterator[Callable[[Progress], None] | None]:
-    """A line on standard error that says how far the run is; only on a terminal, only for runs that take a while."""
+    """A line on a terminal that says how far the run is; nothing in a log.
+
+    It is drawn when a check starts and not by a clock: a thread beside the supervisor, which forks, could leave a
+    worker with a lock that nobody opens.
+    """
     if not wanted or not is_terminal(sys.stderr) or os.environ.get("TERM") in (None, "", "dumb"):
         yield None
         return
-    line = _ProgressLine()
-    try:
-        yield line.show
-    finally:
-        line.stop()
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+    from rich.progress import Progress as Bar
 
+    bar = Bar(
+        BarColumn(bar_width=20),
+        MofNCompleteColumn(),
+        TextColumn("{task.description}", markup=False),
+        console=Console(stderr=True, markup=False, highlight=False),
+        transient=True,
+        auto_refresh=False,
+    )
+    task = bar.add_task("", total=None)
 
-class _ProgressLine:
-    """rich's progress, loaded when there is something to wait for. It is drawn by hand: no thread lives beside
-    the supervisor, which forks."""
+    def show(step: Progress) -> None:
+        bar.update(task, completed=step.done, total=step.total, description=step.check, refresh=True)
 
-    def __init__(self) -> None:
-        self._started = monotonic()
-        self._stop: Callable[[], None] | None = None
-        self._draw: Callable[[Progress], None] | None = None
-
-    def show(self, step: Progress) -> None:
-        if self._draw is None:
-            if monotonic() - self._started < PATIENCE_S:
-                return
-            self._draw = self._begin()
-        self._draw(step)
-
-    def stop(self) -> None:
-        if self._stop is not None:
-            self._stop()
-
-    def _begin(self) -> Callable[[Progress], None]:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
-        from rich.progress import Progress as Bar
-
-        bar = Bar(
-            BarColumn(bar_width=20),
-            MofNCompleteColumn(),
-            TextColumn("{task.description}", markup=False),
-            console=Console(stderr=True, markup=False, highlight=False),
-            transient=True,
-            auto_refresh=False,
-        )
-        task = bar.add_task("", total=None)
-        bar.start()
-        self._stop = bar.stop
-
-        def draw(step: Progress) -> None:
-            bar.update(task, completed=step.done, total=step.total, description=step.check, refresh=True)
-
-        return draw
+    with bar:
+        yield show

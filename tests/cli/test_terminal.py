@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import io
 import sys
+import threading
 
 import pytest
 
-from amdcheck.cli import terminal
 from amdcheck.cli.terminal import progress_on_stderr, reads_unicode, view_of_stdout
 from amdcheck.engine.run import Progress
 
@@ -79,22 +79,22 @@ def test_width_is_that_of_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     assert view_of_stdout(detail="normal", no_color=False).width == 47
 
 
-def test_long_run_on_a_terminal_shows_how_far_it_is_and_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_terminal_sees_how_far_the_run_is_and_keeps_nothing_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = on_screen(monkeypatch)
-    monkeypatch.setattr(terminal, "PATIENCE_S", 0)
     with progress_on_stderr(wanted=True) as show:
         assert show is not None
         show(Progress(done=3, total=16, check="pci.link-width"))
         assert "pci.link-width" in screen.getvalue()
         assert "3/16" in screen.getvalue()
+        threads = threading.active_count()
     assert screen.getvalue().endswith("\x1b[2K")  # the line is cleared
+    assert threads == 1
 
 
-def test_short_run_shows_no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_that_wants_no_progress_shows_none(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = on_screen(monkeypatch)
-    with progress_on_stderr(wanted=True) as show:
-        assert show is not None
-        show(Progress(done=3, total=16, check="pci.link-width"))
+    with progress_on_stderr(wanted=False) as show:
+        assert show is None
     assert screen.getvalue() == ""
 
 
