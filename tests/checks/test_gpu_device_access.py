@@ -84,6 +84,12 @@ def test_the_process_of_pid_is_judged_not_root_who_asks() -> None:
     assert argv(findings[0]) == ("usermod", "-aG", "render", "llm")
 
 
+def test_a_refusal_to_the_one_who_asks_says_nothing_of_the_judged_process() -> None:
+    machine = one_gpu(OUTSIDER, kfd="EACCES")
+    machine.files["/proc/4711/status"] = STATUS
+    assert ids(found(machine, "standard", pid=4711))[0] == ("gpu.device-access/ok", "/dev/kfd", "pass")
+
+
 def test_a_process_that_is_gone_leaves_it_unknown() -> None:
     assert ids(found(gpu_host("mi210", 1), pid=4711)) == [("gpu.device-access/absent", "/dev/kfd", "unknown")]
 

@@ -30,10 +30,12 @@ def test_driver_dkms_rocm_device_and_expectation_are_signs() -> None:
     ]
 
 
-def test_libraries_of_the_distribution_are_no_sign() -> None:
+def test_a_hip_library_that_another_package_pulled_in_is_no_sign_a_whole_installation_is() -> None:
     machine = cpu_host()
     machine.files["/usr/lib/x86_64-linux-gnu/libamdhip64.so.5"] = ""
     assert read_fact(GpuSigns, machine.host(), Expectations()).signs == ()
+    machine.files["/usr/bin/rocminfo"] = ""
+    assert [sign.source for sign in read_fact(GpuSigns, machine.host(), Expectations()).signs] == ["/usr"]
 
 
 def test_expecting_none_is_no_sign() -> None:
