@@ -325,9 +325,10 @@ def test_who_may_write(stat: Stat, writable: bool) -> None:
 
 
 def test_read_only_mount_is_noticed_and_the_longest_mount_point_counts() -> None:
-    mounts = "overlay / overlay ro,relatime 0 0\ntmpfs /home tmpfs rw 0 0\n"
-    read = user({"/home/serve": folder()}, {"/proc/self/mounts": mounts})
-    assert read.folders[0].read_only_mount.or_none() is False
+    mounts = ["tmpfs /home tmpfs rw 0 0\n", "overlay / overlay ro,relatime 0 0\n", "tmpfs /hom tmpfs ro 0 0\n"]
+    for order in (mounts, mounts[::-1]):
+        read = user({"/home/serve": folder()}, {"/proc/self/mounts": "".join(order)})
+        assert read.folders[0].read_only_mount.or_none() is False
     read = user({"/home/serve": folder()}, {"/proc/self/mounts": "overlay / overlay ro,relatime 0 0\n"})
     assert read.folders[0].read_only_mount.or_none() is True
 

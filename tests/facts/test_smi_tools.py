@@ -68,6 +68,21 @@ def test_tool_that_floods_is_cut_and_not_believed(tmp_path: Path, monkeypatch: p
     assert {reason(run) for run in ask(tmp_path, "floods")} <= {"failed", "timeout"}
 
 
+def test_output_that_was_cut_is_not_believed_even_when_it_can_be_read() -> None:
+    cut = CommandResult(
+        argv=("rocm-smi", "--showtopo", "--json"),
+        rc=0,
+        stdout='{"card0": {"(Topology) Numa Affinity": "0"}}',
+        stderr="",
+        duration_s=0.1,
+        timed_out=False,
+        truncated=True,
+        stuck=(),
+    )
+    topology = read_fact(SmiTools, memory_host({}, commands=[cut]), STANDARD).tools[0].runs[1]
+    assert reason(topology) == "failed"
+
+
 def test_tool_that_prints_garbage_is_not_understood(tmp_path: Path) -> None:
     runs = ask(tmp_path, "garbage")
     assert [reason(run) for run in runs] == ["failed", "failed"]
