@@ -4,7 +4,7 @@ from amdcheck.engine.registry import check
 from amdcheck.facts.cpu import has_amd_cpu
 from amdcheck.facts.gpus import has_amd_gpu
 from amdcheck.facts.registry import fact
-from amdcheck.host.protocol import Host
+from amdcheck.host.protocol import Host, Stat
 from amdcheck.model.expectations import Expectations
 from amdcheck.model.finding import (
     HOST,
@@ -34,6 +34,7 @@ __all__ = [
     "Known",
     "Metric",
     "Remedy",
+    "Stat",
     "Step",
     "Subject",
     "Unknown",

@@ -8,6 +8,7 @@ from amdcheck.api import (
     HOST,
     Evidence,
     Finding,
+    Stat,
     Subject,
     Unknown,
     check,
@@ -20,7 +21,6 @@ from amdcheck.api import (
 )
 from amdcheck.facts.miopen import has_library_for_gpus
 from amdcheck.facts.miopen_user import MiopenUser, UserFolder
-from amdcheck.host.protocol import Stat
 from amdcheck.knowledge.miopen import file_system
 from amdcheck.knowledge.remedies import remedy
 
