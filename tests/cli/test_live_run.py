@@ -94,6 +94,23 @@ def test_glob_that_matches_nothing_is_a_usage_error(glob: str) -> None:
     assert glob in result.stderr
 
 
+@pytest.mark.parametrize("command", ["all", "list"])
+def test_installation_without_checks_is_a_bug_never_ready(command: str) -> None:
+    program = "import sys; sys.modules['amdcheck.checks'] = None; from amdcheck.cli import main; sys.exit(main())"
+    result = subprocess.run(
+        [sys.executable, "-c", program, command],
+        cwd=ROOT,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert result.returncode == 70
+    assert result.stdout == ""
+    assert "no built-in check is registered: this installation of amdcheck is broken" in result.stderr
+
+
 def test_second_run_is_refused_and_names_the_first() -> None:
     with only_run(60):
         result = amdcheck("all", "--level", "quick")
