@@ -17,6 +17,9 @@ from msgspec import Struct
 
 BIN = Path(sys.executable).parent
 
+# Byte code is cached, as it is for whoever installs a package; pip compiled the other programs' code already.
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
 
 class Series(Struct, frozen=True, kw_only=True):
     """Wall times of one command in seconds, and the largest resident set of its runs in MiB."""
@@ -62,7 +65,8 @@ def interleaved(commands: Mapping[str, Sequence[str]], rounds: int) -> dict[str,
 def machine() -> str:
     """What ran this, for the table's caption."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 30
-    return f"{os.cpu_count()} CPUs, {memory} GiB, {platform.system()} {platform.release()}, Python {platform.python_version()}"
+    system = f"{platform.system()} {platform.release()}"
+    return f"{os.cpu_count()} CPUs, {memory} GiB, {system}, Python {platform.python_version()}"
 
 
 def print_table(title: str, rows: Sequence[Sequence[str]], data: Mapping[str, object]) -> None:

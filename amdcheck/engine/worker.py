@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 import msgspec
 from msgspec import Struct
@@ -38,7 +38,6 @@ from amdcheck.facts.registry import all_facts
 from amdcheck.host.guard import GuardedHost
 from amdcheck.host.processes import become_subreaper, die_with_parent
 from amdcheck.host.protocol import Host
-from amdcheck.host.recording import RecordingHost
 from amdcheck.model.errors import InputError
 from amdcheck.model.expectations import Expectations
 from amdcheck.model.finding import HOST, Finding, Remedy, Step, Subject, skipped, undetermined
@@ -92,12 +91,18 @@ def _let_go_of_the_caller(pipe: int) -> None:
     os.closerange(pipe + 1, os.sysconf("SC_OPEN_MAX"))
 
 
+class Recorder(Host, Protocol):
+    """A host that can be asked for what it recorded since the last time."""
+
+    def take(self) -> Struct: ...
+
+
 class _Worker:
     def __init__(self, plan: Plan, pipe: int, page: Page) -> None:
         self._plan = plan
         self._pipe = pipe
         self._page = page
-        self._recorder: RecordingHost | None = None
+        self._recorder: Recorder | None = None
 
     def work(self) -> None:
         """Open the host, run the checks, read the facts that the report itself shows."""
@@ -147,6 +152,8 @@ class _Worker:
         identity = guarded.identity().or_none()
         self._send(Opened(inner.source, expectations, identity is not None and identity.uid == 0))
         if plan.record:
+            from amdcheck.host.recording import RecordingHost
+
             self._recorder = RecordingHost(guarded)
         return self._recorder or guarded, expectations
 
