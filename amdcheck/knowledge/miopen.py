@@ -154,20 +154,19 @@ def redirected_name(gfx: str, compute_units: int) -> str | None:
     return _name(gfx, rule.to) if gfx == rule.target and compute_units <= rule.units_up_to else None
 
 
-def shipped_names(version: str) -> tuple[frozenset[str], frozenset[str], bool]:
-    """The find-db and perf-db names that a library ships, and whether a row behind them is unverified."""
-    rows = [row for row in table().shipped if is_at_least(version, row.since)]
-    return (
-        frozenset(name for row in rows for name in row.find),
-        frozenset(name for row in rows for name in row.perf),
-        any(row.confidence == "unverified" for row in rows),
-    )
+def shipped_names(version: str) -> tuple[frozenset[str], frozenset[str]]:
+    """The find-db and perf-db names that a library is known to ship: those whose absence is a fault."""
+    rows = [row for row in _shipped_by(version) if row.confidence != "unverified"]
+    return frozenset(name for row in rows for name in row.find), frozenset(name for row in rows for name in row.perf)
 
 
 def ships_for(gfx: str, version: str) -> bool:
-    """Does a library ship any system database for this target?"""
-    find, _, _ = shipped_names(version)
-    return any(_is_of(name, gfx) for name in find)
+    """Does a library ship any system database for this target, as far as is known?"""
+    return any(_is_of(name, gfx) for row in _shipped_by(version) for name in row.find)
+
+
+def _shipped_by(version: str) -> list[Shipped]:
+    return [row for row in table().shipped if is_at_least(version, row.since)]
 
 
 def _is_of(name: str, gfx: str) -> bool:

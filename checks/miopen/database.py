@@ -100,7 +100,7 @@ def _target(install: MiopenInstall, names: frozenset[str], gfx: str, units: int,
     folder = install.system_db.path
     subject = Subject(kind="path", id=join(folder, bases[0]))
     version = library_version(install)
-    _, with_perf, _ = table.shipped_names(version) if version else (frozenset(), frozenset(bases), True)
+    with_perf = table.shipped_names(version)[1] if version else frozenset(bases)
     listing = shown(folder, f"{len(names)} files, none of {', '.join(base + _FIND[0] for base in bases)}")
     for base in bases:
         find, perf = _present(names, base, _FIND), _present(names, base, _PERF)
@@ -109,16 +109,26 @@ def _target(install: MiopenInstall, names: frozenset[str], gfx: str, units: int,
             return passed(ID, subject, f"MIOpen has tuning results for {gfx} with {units} compute units.", read)
         if find is not None or perf is not None:
             listing = shown(folder, f"{find or perf} alone")
-    return _inexact(version, names, gfx, units, bases, subject, listing)
+    nearest = _nearest(names, gfx, units, xnack=xnack)
+    return _inexact(version, nearest, gfx, units, bases, subject, listing)
 
 
 def _present(names: frozenset[str], base: str, suffixes: tuple[str, ...]) -> str | None:
     return next((base + suffix for suffix in suffixes if base + suffix in names), None)
 
 
+def _nearest(names: frozenset[str], gfx: str, units: int, *, xnack: bool) -> str | None:
+    """What a library that can search takes instead: the full device's, else the nearest count of the same dbid."""
+    there = frozenset(name[: -len(_FIND[0])] for name in names if name.endswith(_FIND[0]))
+    redirected = None if xnack else table.redirected_name(gfx, units)
+    if redirected in there:
+        return redirected
+    return table.nearest_name(table.database_id(gfx, xnack=xnack), table.hip_units(gfx, units), there)
+
+
 def _inexact(
     version: str | None,
-    names: frozenset[str],
+    nearest: str | None,
     gfx: str,
     units: int,
     bases: tuple[str, ...],
@@ -131,11 +141,8 @@ def _inexact(
         return undetermined(
             ID, subject, message, listing, outcome="unknown-release", remedy=remedy(f"{ID}/unknown-release")
         )
-    there = frozenset(name[: -len(_FIND[0])] for name in names if name.endswith(_FIND[0]))
-    nearest = table.redirected_name(gfx, units) if table.redirected_name(gfx, units) in there else None
-    nearest = nearest or table.nearest_name(gfx, table.hip_units(gfx, units), there)
-    shipped_find, shipped_perf, unsure = table.shipped_names(version)
-    if any(base in shipped_find and base in shipped_perf for base in bases) and not unsure:
+    shipped_find, shipped_perf = table.shipped_names(version)
+    if any(base in shipped_find and base in shipped_perf for base in bases):
         return warned(
             f"{ID}/missing",
             subject,
@@ -151,10 +158,11 @@ def _inexact(
         read = shown(listing.source, f"{nearest}{_FIND[0]}")
         message = f"MIOpen {version} uses the results of {nearest} for {gfx} with {units} compute units."
         return passed(ID, subject, message, read, listing)
+    needs = ": it needs the exact name" if nearest is not None else ""
     return warned(
         f"{ID}/untuned",
         subject,
-        f"MIOpen {version} finds no tuning results for {gfx} with {units} compute units: it needs the exact name.",
+        f"MIOpen {version} finds no tuning results for {gfx} with {units} compute units{needs}.",
         listing,
         remedy=remedy(f"{ID}/untuned"),
         expected=f"{bases[0]}{_FIND[0]}",

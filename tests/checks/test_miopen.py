@@ -142,9 +142,15 @@ def test_database_that_the_release_ships_and_the_host_lacks(names: tuple[str, ..
     assert summary(finding) == ("miopen.database/missing", "warn", f"path {DB}/gfx90a68")
 
 
+def test_shipped_database_is_missed_even_where_the_nearest_would_do() -> None:
+    finding = only(judged("miopen.database", machine(rocm="10.0.0", miopen="3.6.0", names=both("gfx90a6e"))))
+    assert summary(finding)[:2] == ("miopen.database/missing", "warn")
+
+
 def test_find_db_alone_is_enough_where_no_perf_db_is_shipped() -> None:
-    on = machine("mi50", names=("gfx906_60.HIP.fdb.txt", "gfx906_60.db.txt"))
-    assert only(judged("miopen.database", on)).status == "pass"
+    finding = only(judged("miopen.database", machine("mi60", names=("gfx906_64.HIP.fdb.txt",))))
+    assert summary(finding)[:2] == ("miopen.database/ok", "pass")
+    assert values(finding) == ["gfx906_64.HIP.fdb.txt"]
 
 
 def test_missing_folder_warns() -> None:
@@ -187,11 +193,13 @@ def test_library_of_unknown_release_without_the_exact_name_is_unknown() -> None:
     assert summary(finding)[:2] == ("miopen.database/unknown-release", "unknown")
 
 
-def test_service_under_xnack_looks_for_a_name_that_nobody_ships() -> None:
-    on = machine(names=both("gfx90a68"))
+@pytest.mark.parametrize(("rocm", "miopen"), [("6.3.3", "3.3.0"), ("10.0.0", "3.6.0")])
+def test_service_under_xnack_looks_for_a_name_that_nobody_ships(rocm: str, miopen: str) -> None:
+    on = machine(rocm=rocm, miopen=miopen, names=both("gfx90a68"))
     on.files |= {"/proc/77/status": "Uid:\t0\t0\t0\t0\n", "/proc/77/environ": "HOME=/root\0HSA_XNACK=1\0"}
     finding = only(judged("miopen.database", on, Expectations(level="quick", pid=77)))
-    assert summary(finding) == ("miopen.database/untuned", "warn", f"path {DB}/gfx90a_xnack68")
+    where = f"path /opt/rocm-{rocm}/share/miopen/db/gfx90a_xnack68"
+    assert summary(finding) == ("miopen.database/untuned", "warn", where)
 
 
 # -- miopen.kernel-cache -----------------------------------------------------------------------------------------------
