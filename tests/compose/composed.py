@@ -9,7 +9,20 @@ from pathlib import Path
 from typing import cast
 
 from amdcheck import __version__
-from amdcheck.host.capture import SCHEMA, Capture, Device, Manifest, Operation, Outcome, Text, command_key, to_text
+from amdcheck.engine.injection import FactStore
+from amdcheck.engine.registry import all_checks
+from amdcheck.host.capture import (
+    SCHEMA,
+    Capture,
+    Device,
+    Manifest,
+    Operation,
+    Outcome,
+    Text,
+    command_key,
+    selftest_key,
+    to_text,
+)
 from amdcheck.host.protocol import (
     AclEntry,
     Command,
@@ -24,6 +37,7 @@ from amdcheck.host.protocol import (
     UdevDevice,
 )
 from amdcheck.host.snapshot import SnapshotHost
+from amdcheck.model.expectations import Expectations
 from amdcheck.model.value import Known, Reason, Unknown, Value
 from tests.compose.amdgpu import GROUP_IDS
 from tests.compose.plan import Plan
@@ -58,7 +72,7 @@ class ComposedMachine(SnapshotHost):
 
     def selftest(self, test: SelfTest) -> Value[SelfTestResult]:
         given = selftest(self._plan, test.name, test.params, test.python)
-        key = command_key((test.name, *test.params))
+        key = selftest_key(test.name, test.params, test.python)
         self.tested[key] = given
         return Known(given, key)
 
@@ -89,14 +103,10 @@ class ComposedHost:
         """The machine to read facts from in this process."""
         return ComposedMachine(self._capture((), (), {}), self.plan)
 
-    def capture(self) -> Capture:
-        """The whole machine as a capture, with the answers to the questions that amdcheck asks its programs."""
-        from amdcheck.engine.injection import FactStore
-        from amdcheck.engine.registry import all_checks
-        from amdcheck.model.expectations import Expectations
-
+    def capture(self, expect: Expectations | None = None) -> Capture:
+        """The whole machine as a capture, with the answers to what amdcheck asks its programs and self-tests."""
         asking = ComposedMachine(self._capture((), (), {}), self.plan)
-        facts = FactStore(asking, Expectations())
+        facts = FactStore(asking, expect or Expectations())
         for check in all_checks().values():
             facts.supply(check.parameters)
         done = tuple(given for given in asking.asked.values() if isinstance(given, CommandResult))

@@ -1,0 +1,88 @@
+"""Each named fault yields the finding that it should, on the right subject, and nothing else fails because of it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from amdcheck.engine.injection import FactStore
+from amdcheck.engine.registry import all_checks
+from amdcheck.engine.run import RunRequest, run
+from amdcheck.host.capture_file import encode
+from amdcheck.model.expectations import LEVELS, Expectations, Level
+from amdcheck.model.finding import HOST, Finding, skipped
+from tests.compose import ComposedHost, Fault, compose, fault, fault_names
+
+CASES = [(name, machine) for name in fault_names() for machine in fault(name).machines]
+
+
+def findings(host: ComposedHost, expect: Expectations) -> list[Finding]:
+    """What all checks up to the level say, in this process; each fact is read once."""
+    facts = FactStore(host.host, expect)
+    found: list[Finding] = []
+    for check in all_checks().values():
+        if LEVELS.index(check.level) > LEVELS.index(expect.level):
+            continue
+        reason = check.applies(**facts.supply(check.applies_parameters)) if check.applies else None
+        found += [skipped(check.id, HOST, reason)] if reason else check.function(**facts.supply(check.parameters))
+    return found
+
+
+def key(finding: Finding) -> tuple[str, str, str]:
+    return finding.id, finding.subject.kind, finding.subject.id
+
+
+@functools.cache
+def healthy_fails(machine: str, level: Level) -> frozenset[tuple[str, str, str]]:
+    return frozenset(key(f) for f in findings(compose(machine), Expectations(level=level)) if f.status == "fail")
+
+
+def missing(found: Iterator[Finding] | list[Finding], host: ComposedHost, one: Fault) -> list[str]:
+    """The expected findings that are not there."""
+    there = list(found)
+    return [f"{e.status} {e.id} {e.subject}" for e in one.expect if not any(e.matches(f, host.plan) for f in there)]
+
+
+@pytest.mark.parametrize(("name", "machine"), CASES, ids=[f"{name}-{machine}" for name, machine in CASES])
+def test_fault_is_found_and_nothing_else_fails(name: str, machine: str) -> None:
+    one, host = fault(name), compose(machine, name)
+    found = findings(host, Expectations(level=one.level, gpus=one.expect_gpus, python=one.python))
+    assert missing(found, host, one) == []
+    others = {
+        key(f)
+        for f in found
+        if f.status == "fail" and f.id not in one.also_fails and not any(e.matches(f, host.plan) for e in one.expect)
+    }
+    assert others - healthy_fails(machine, one.level) == set()
+
+
+def test_every_check_has_a_fault() -> None:
+    """A check without a faulty case could pass on anything."""
+    found = {e.id.partition("/")[0] for name in fault_names() for e in fault(name).expect if e.status != "pass"}
+    assert found == {check.id for check in all_checks().values() if check.origin.startswith("amdcheck.checks.")}
+
+
+@pytest.mark.parametrize(
+    ("name", "machine", "verdict"),
+    [
+        ("gpus-off-the-bus", "mi210-8gpu-2hive-epyc7763x2", "not-ready"),
+        ("one-gpu-missing", "mi300x-8gpu-spx-epyc9654x2", "not-ready"),
+        ("one-card-missing", "mi210-8gpu-2hive-epyc7763x2", "ready-with-warnings"),
+        ("link-width-x8", "mi210-8gpu-2hive-epyc7763x2", "not-ready"),
+        ("no-render-group", "w7900-2gpu-epyc9354", "not-ready"),
+        ("numa-balancing-on", "epyc7763-cpu-nps4", "ready-with-warnings"),
+        ("cpu-computes-wrong", "epyc9575fx2-cpu", "not-ready"),
+        ("smi-hangs", "mi210-8gpu-2hive-epyc7763x2", "ready"),
+    ],
+)
+def test_whole_run_gives_the_verdict(name: str, machine: str, verdict: str, tmp_path: Path) -> None:
+    """The same faults through supervisor, worker and verdict, from a capture file."""
+    one, host = fault(name), compose(machine, name)
+    path = tmp_path / "host.amdcheck.json.xz"
+    path.write_bytes(encode(host.capture()))
+    report = run(RunRequest(host=path, expect_gpus=one.expect_gpus)).report
+    assert missing(list(report.findings), host, one) == []
+    assert report.summary.verdict == verdict
