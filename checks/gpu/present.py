@@ -68,6 +68,7 @@ def present(
     if gpus.devices:
         yield _counted(gpus, signs, platform, expect)
         yield from _not_driven(gpus, driver, log)
+        yield from _of_another_target(gpus, expect)
         yield from _not_in_table(gpus)
     else:
         yield _none_there(gpus, pci, signs, expect)
@@ -190,6 +191,20 @@ def _not_in_table(gpus: Gpus) -> Iterator[Finding]:
             yield warned(
                 f"{ID}/not-in-table", gpu.subject, f"{label} is not in the product table of {TABLES_DATE}.",
                 evidence(gpu.device_id), remedy=remedy(f"{ID}/not-in-table"),
+            )  # fmt: skip
+
+
+def _of_another_target(gpus: Gpus, expect: Expectations) -> Iterator[Finding]:
+    """GPUs that are not of the target that the policy expects; one that does not say is not of it either."""
+    for gpu in gpus.devices if expect.gfx is not None else ():
+        if isinstance(gpu.gfx, Unknown):
+            message = f"Whether {gpu.label} is of target {expect.gfx} could not be read."
+            yield undetermined(ID, gpu.subject, message, because=gpu.gfx, expected=expect.gfx)
+        elif gpu.gfx.value != expect.gfx:
+            yield failed(
+                f"{ID}/other-target", gpu.subject, f"{gpu.label} is of target {gpu.gfx.value}, not {expect.gfx}.",
+                evidence(gpu.gfx), expected=f"{expect.gfx} (policy)", actual=gpu.gfx.value,
+                remedy=remedy(f"{ID}/other-target"),
             )  # fmt: skip
 
 
