@@ -67,6 +67,8 @@ def _software(driver: Driver, rocm: RocmInstalls) -> Iterator[Evidence]:
     if driver.kfd_device.or_none():
         yield shown("/dev/kfd", "present", note="the compute device node exists")
     for root in rocm.roots:
+        if root.layout == "wheel":
+            continue  # packages of one Python: a build machine has them too
         yield shown(
             root.root, root.version.or_none() or root.layout, note=f"ROCm is installed, found by {root.found_by}"
         )

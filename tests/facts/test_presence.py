@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from amdcheck.facts.presence import GpuSigns
+from amdcheck.facts.rocm import RocmInstalls
 from amdcheck.model.expectations import Expectations
 from tests.gpu_hosts import KFD_STAT, cpu_host
 from tests.judge import read_fact
@@ -40,3 +41,13 @@ def test_a_hip_library_that_another_package_pulled_in_is_no_sign_a_whole_install
 
 def test_expecting_none_is_no_sign() -> None:
     assert read_fact(GpuSigns, cpu_host().host(), Expectations(gpus=0)).signs == ()
+
+
+def test_rocm_wheels_of_one_python_are_no_sign() -> None:
+    machine = cpu_host()
+    packages = "/opt/venv/lib/python3.12/site-packages"
+    machine.files["/opt/venv/bin/python3"] = ""
+    machine.files[f"{packages}/_rocm_sdk_core/.info/version"] = "7.14.0\n"
+    expect = Expectations(python="/opt/venv/bin/python3")
+    assert [root.layout for root in read_fact(RocmInstalls, machine.host(), expect).roots] == ["wheel"]
+    assert read_fact(GpuSigns, machine.host(), expect).signs == ()
