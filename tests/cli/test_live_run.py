@@ -134,9 +134,10 @@ def test_interrupted_run_leaves_no_process_and_no_lock(tmp_path: Path, number: s
     )
     try:
         deadline = time.monotonic() + 20
-        while not processes_with(seconds) and time.monotonic() < deadline:
+        while not processes_with(seconds):
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < deadline, "the self-test's child did not start"
             time.sleep(0.05)
-        assert processes_with(seconds), "the self-test's child did not start"
         process.send_signal(number)
         _, stderr = process.communicate(timeout=20)
     finally:
