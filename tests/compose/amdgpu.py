@@ -114,6 +114,9 @@ def _write_attributes(tree: Tree, plan: Plan, gpu: Gpu, folder: str, order: int)
         "pp_dpm_mclk": _levels(product.mclk, 0),
         "pp_dpm_socclk": _levels((666, 857, 1000, 1090, 1333), 0),
         "pp_dpm_fclk": _levels((400, 2000), 0),
+        "pp_dpm_vclk": _levels((1000,), 0),
+        "pp_dpm_dclk": _levels((875,), 0),
+        "pp_power_profile_mode": _PROFILES,
         "pp_dpm_pcie": _pcie_levels(product.slot_gts),
         "pp_features": "features high: 0x00000000 low: 0x1ffffff",
         "thermal_throttling_logging": f"{gpu.bdf}: thermal throttling logging enabled, with interval 60 seconds",
@@ -121,6 +124,11 @@ def _write_attributes(tree: Tree, plan: Plan, gpu: Gpu, folder: str, order: int)
     if product.virtual_function:
         for name in [n for n in values if n.startswith(("pp_", "power_dpm_state", "thermal_"))]:
             del values[name]
+    if product.xcds > 1 and not product.virtual_function:
+        values["pp_od_clk_voltage"] = f"OD_SCLK:\n0: {product.sclk[0]}Mhz\n1: {product.sclk[-1]}Mhz"
+        if era >= (6, 12):
+            tree.files[f"{folder}/reg_state/reg_state"] = bytes(64)
+            tree.files[f"{folder}/pm_metrics"] = bytes(64)
     if "mem-busy" in shows:
         values["mem_busy_percent"] = 0
     if "unique-id" in shows and (product.gfx != "gfx950" or era >= (6, 13)):
@@ -155,6 +163,12 @@ def _write_attributes(tree: Tree, plan: Plan, gpu: Gpu, folder: str, order: int)
         _write_ras(tree, folder, era)
     if gpu.hive_id:
         _write_hive(tree, plan, gpu, folder)
+
+
+_PROFILES = (
+    "PROFILE_INDEX(NAME) CLOCK_TYPE(NAME) FPS MinActiveFreqType MinActiveFreq BoosterFreqType BoosterFreq\n"
+    " 0 BOOTUP_DEFAULT*:\n 4             VR :\n 5        COMPUTE :"
+)
 
 
 def _marketing(plan: Plan) -> str:

@@ -138,7 +138,10 @@ def _write_gpu_node(tree: Tree, plan: Plan, own: _GpuNode, gpus: list[_GpuNode],
         else:
             across = own.home.id != other.home.id
             weight = 40 + (plan.distance(own.home, other.home) if across else 0)
-            p2p.append(_Link(_PCIE, other.partition.kfd_node, weight, flags=3 if across else 1))
+            to = other.partition.kfd_node
+            # as recorded: engines are named in the direction from the GPU that was found later
+            engines = (1 << product.sdma.host) - 1 if to < partition.kfd_node else 0
+            p2p.append(_Link(_PCIE, to, weight, engines=engines, flags=3 if across else 1))
     share, xccs = len(own.gpu.partitions), product.xcds // len(own.gpu.partitions)
     caches = list(_caches(plan, partition, share))
     _, bus, rest = own.gpu.bdf.split(":")

@@ -57,6 +57,7 @@ def write_pci(tree: Tree, plan: Plan) -> dict[int, str]:
         _write_function(tree, plan, function)
         _write_group(tree, plan, function, group)
     _write_buses(tree, plan, functions)
+    _write_slots(tree, functions)
     return folders
 
 
@@ -266,6 +267,7 @@ def _write_function(tree: Tree, plan: Plan, function: Function) -> None:
             "power/control": "auto" if function.asleep else "on",
             "power/runtime_status": "suspended" if function.asleep else "active",
             "power/runtime_usage": 0 if function.asleep else 1,
+            **({"boot_vga": int(function.driver == "ast")} if code >> 8 == 0x0300 else {}),
         },
     )
     tree.files[f"{path}/uevent"] = (
@@ -371,6 +373,17 @@ def _write_buses(tree: Tree, plan: Plan, functions: Sequence[Function]) -> None:
                 function.path,
                 {"secondary_bus_number": function.buses[0], "subordinate_bus_number": function.buses[1]},
             )
+
+
+def _write_slots(tree: Tree, functions: Sequence[Function]) -> None:
+    """Physical slots: those whose port has something behind it name its address, without the function."""
+    ports = [f for f in functions if f.kind == "root-port" and f.buses and f.link]
+    for number, port in enumerate(ports, 1):
+        assert port.buses is not None
+        assert port.link is not None
+        speeds = {"cur_bus_speed": _speed(port.link.gts), "max_bus_speed": _speed(port.link.max_gts)}
+        address = f"{port.bdf.split(':')[0]}:{port.buses[0]:02x}:00"
+        tree.attributes(f"{BUS}/slots/{number}", {"address": address, **speeds})
 
 
 def _write_bus(tree: Tree, plan: Plan, bus: str, parent: str, node: int) -> None:

@@ -1,0 +1,170 @@
+"""Descriptions that cannot be composed say which file and key is wrong; machines can be grown; tools answer in form."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from amdcheck.host.protocol import Command
+from amdcheck.model.value import Known, Unknown
+from tests.compose import DescriptionError, compose, scaled
+from tests.compose.config_space import Link, config_space
+from tests.compose.description import parse_machine, raw_machine
+from tests.compose.plan import cpu_list
+from tests.compose.tree import Tree
+
+MI210 = "mi210-8gpu-2hive-epyc7763x2"
+MI300X = "mi300x-8gpu-spx-epyc9654x2"
+
+
+def test_unknown_machine_and_fault_name_the_nearest() -> None:
+    with pytest.raises(DescriptionError, match="did you mean 'mi100-4gpu-epyc7452'"):
+        compose("mi100-4gpu-epyc7542")
+    with pytest.raises(DescriptionError, match="did you mean 'link-width-x8'"):
+        compose(MI210, "link-width-8x")
+    with pytest.raises(DescriptionError, match="not of epyc7302p-cpu-only"):
+        compose("epyc7302p-cpu-only", "link-width-x8")
+
+
+@pytest.mark.parametrize(
+    ("table", "key", "value", "says"),
+    [
+        ("cpu", "soket", 2, r"unknown field `soket` - at `\$\.cpu`"),
+        ("cpu", "nps", 3, r"at `\$\.cpu\.nps`"),
+        ("os", "kernel", 6, r"at `\$\.os\.kernel`"),
+        ("gpus", "slot", [{"at": "0000:63:00.0"}], r"missing required field `port` - at `\$\.gpus\.slot\[0\]`"),
+    ],
+)
+def test_bad_key_is_named_with_its_file(table: str, key: str, value: object, says: str) -> None:
+    raw = raw_machine(MI210)
+    raw[table][key] = value
+    with pytest.raises(DescriptionError, match=rf"fixtures/machines/{MI210}\.toml: .*{says}"):
+        parse_machine(MI210, raw)
+
+
+def test_unknown_product_lists_what_there_is() -> None:
+    raw = raw_machine(MI210)
+    raw["gpus"]["product"] = "Instinct MI220"
+    machine = parse_machine(MI210, raw)
+    from tests.compose.plan import Plan
+
+    with pytest.raises(
+        DescriptionError, match=r"gpus\.product: no 'Instinct MI220' among Instinct MI100, Instinct MI210"
+    ):
+        Plan(MI210, machine)
+
+
+@pytest.mark.parametrize("cpus", [96, 384, 1536])
+def test_machine_grows_to_so_many_cpus(cpus: int) -> None:
+    tree = scaled(MI300X, cpus=cpus).tree
+    assert tree.files["/sys/devices/system/cpu/online"] == f"0-{cpus - 1}\n"
+    assert str(tree.files["/proc/cpuinfo"]).count("processor\t: ") == cpus
+    assert len(tree.links["/sys/devices/system/cpu/cpu5/node0"]) > 0
+
+
+def test_machine_grows_to_so_many_partitions_and_gpus() -> None:
+    nodes = "/sys/devices/virtual/kfd/kfd/topology/nodes"
+    assert len(scaled(MI300X, partitions=64).tree.listings()[nodes]) == 2 + 64
+    big = scaled(MI300X, gpus=16)
+    assert len(big.tree.listings()[nodes]) == 2 + 16
+    assert {gpu.bdf[:4] for gpu in big.plan.gpus} == {"0000", "0001"}
+    with pytest.raises(ValueError, match="no partition mode gives 24"):
+        scaled(MI300X, partitions=24)
+    with pytest.raises(ValueError, match="do not divide"):
+        scaled(MI300X, cpus=97)
+
+
+def test_growth_of_files_is_linear_in_cpus() -> None:
+    counts = [len(scaled(MI300X, cpus=cpus).tree.files) for cpus in (96, 384, 1536)]
+    assert counts[2] - counts[1] == pytest.approx(4 * (counts[1] - counts[0]), rel=0.05)
+
+
+def test_composing_twice_gives_the_same_machine() -> None:
+    assert compose(MI210).capture() == compose(MI210).capture()
+
+
+def test_user_without_rights_is_denied_what_only_root_may_read() -> None:
+    host = compose("w7900-2gpu-epyc9354").host
+    assert host.read("/sys/class/dmi/id/product_serial") == Unknown("denied", "/sys/class/dmi/id/product_serial", None)
+    assert isinstance(host.read("/dev/kmsg"), Unknown)
+    config = host.read_bytes("/sys/bus/pci/devices/0000:03:00.0/config")
+    assert isinstance(config, Known)
+    assert len(config.value) == 64
+    opened = host.probe_open("/dev/kfd")
+    assert isinstance(opened, Known)
+    assert opened.value.errno is None
+    assert host.read("/sys/bus/pci/devices/0000:03:00.0/vbios_version") == Known(
+        "113-D7070100-138\n", "/sys/bus/pci/devices/0000:03:00.0/vbios_version"
+    )
+
+
+def test_tools_without_a_driver_leave_without_a_word() -> None:
+    (answer,) = compose(MI210, "driver-not-loaded").host.run([Command(argv=("rocm-smi", "--showtopo", "--json"))])
+    assert isinstance(answer, Known)
+    assert (answer.value.rc, answer.value.stdout) == (0, "")
+    assert "Driver not initialized" in answer.value.stderr
+
+
+def test_amd_smi_lists_partitions_by_function_and_names_an_in_tree_driver_its_way() -> None:
+    (answer,) = compose("mi300x-8gpu-cpx-epyc9654x2").host.run([Command(argv=("amd-smi", "static", "--json"))])
+    assert isinstance(answer, Known)
+    listed = json.loads(answer.value.stdout)["gpu_data"]
+    assert [gpu["bus"]["bdf"] for gpu in listed[:9]] == [f"0000:05:00.{n}" for n in range(8)] + ["0000:27:00.0"]
+    (answer,) = compose("w7900-2gpu-epyc9354").host.run([Command(argv=("amd-smi", "version", "--json"))])
+    assert isinstance(answer, Known)
+    assert json.loads(answer.value.stdout)[0]["amdgpu_version"].startswith("Linuxversion6.14.0-29-generic(buildd@")
+
+
+def test_mask_has_a_digit_for_every_four_possible_cpus() -> None:
+    plan = scaled(MI300X, cpus=96).plan
+    assert plan.mask([0, 48]) == "00000000,00010000,00000001"
+    assert compose("mi300x-1vf-kvm").plan.mask([0, 23]) == "800001"
+    assert cpu_list([0, 1, 2, 5, 7, 8]) == "0-2,5,7-8"
+    assert cpu_list([]) == ""
+
+
+def test_configuration_space_of_a_port_holds_its_link() -> None:
+    space = config_space(
+        vendor=0x1022,
+        device=0x1483,
+        class_code=0x060400,
+        revision=0,
+        subsystem=(0x1022, 0x1453),
+        port_type="root-port",
+        port_number=1,
+        link=Link(8, 16.0, 16, 16.0),
+    )
+    at = 0x64
+    assert space[0x34] == 0x50
+    assert space[at] == 0x10
+    capability, status = (
+        int.from_bytes(space[at + 12 : at + 16], "little"),
+        int.from_bytes(space[at + 18 : at + 20], "little"),
+    )
+    assert (capability & 15, capability >> 4 & 63) == (4, 16)
+    assert (status & 15, status >> 4 & 63) == (4, 8)
+
+
+def test_tree_follows_links_and_removes_folders() -> None:
+    tree = Tree()
+    tree.files["/a/b/c"] = "x"
+    tree.links["/l"] = "a/b"
+    tree.links["/a/up"] = "../l"
+    assert tree.real("/a/up/c") == "/a/b/c"
+    tree.remove("/a/b")
+    assert tree.listings() == {"/": ("a", "l"), "/a": ("up",)}
+    with pytest.raises(KeyError, match="no such file"):
+        tree.remove("/a/b")
+
+
+def test_masked_flags_leave_cpuid_as_it_is() -> None:
+    """A kernel or hypervisor may hide AVX-512; what the silicon has is another matter."""
+    host = compose("epyc9575fx2-cpu", "vnni-missing")
+    flags = re.search(r"^flags\t\t: (.*)$", str(host.tree.files["/proc/cpuinfo"]), re.MULTILINE)
+    assert flags is not None
+    assert "avx512_vnni" not in flags[1].split()
+    from tests.compose.cpuid import leaves
+
+    assert leaves(host.plan)[0]["0x7.0"][2] >> 11 & 1 == 1
