@@ -10,8 +10,12 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.compose import compose
 from tests.standins.hungfs import hung_file
+
+pytestmark = pytest.mark.xdist_group("live")  # the run lock is one for the whole machine
 
 MACHINE = "mi210-8gpu-2hive-epyc7763x2"
 SICK = "0000:03:00.0"
@@ -22,7 +26,8 @@ READ_DEADLINE_S, FOR_THE_DEAD_S, RUN_S = 2.0, 1.0, 4.0
 def test_one_hung_gpu_costs_seconds_and_no_other_gpu(tmp_path: Path) -> None:
     tree = tmp_path / "machine"
     compose(MACHINE).write_tree(tree)
-    argv = [Path(sys.executable).parent / "amdcheck", "all", "--level", "quick", "--host", tree, "--format", "json"]
+    amdcheck = str(Path(sys.executable).parent / "amdcheck")
+    argv = [amdcheck, "all", "--level", "quick", "--host", str(tree), "--format", "json"]
     with hung_file((tree / ATTRIBUTE.lstrip("/")).resolve()):
         began = time.monotonic()
         # A caller that captures both streams is kept waiting by anything that holds on to them.

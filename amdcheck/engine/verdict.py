@@ -72,8 +72,8 @@ def _why(worst: Sequence[Finding], verdict: Verdict, amd_present: bool) -> str:
         return "" if amd_present else "no AMD CPU and no AMD GPU to judge"
     first = worst[0]
     where = "" if first.subject.kind == "host" else f" on {first.subject.id}"
-    more = f" and {len(worst) - 1} more" if len(worst) > 1 else ""
-    return f"{first.id}{where}: {first.message}{more}"
+    more = f" (and {len(worst) - 1} more)" if len(worst) > 1 else ""
+    return f"{first.id}{where}: {first.message.rstrip('.')}{more}"
 
 
 def _headline(verdict: Verdict, why: str, counts: Counts, lost: Sequence[Lost], *, cpu_host: bool) -> str:

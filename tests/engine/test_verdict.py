@@ -93,7 +93,7 @@ def test_the_reason_is_one_ascii_line_of_at_most_200_bytes() -> None:
 
 
 def test_the_reason_names_the_worst_and_how_many_more() -> None:
-    assert judged(FAIL, FAIL, WARN).reason == "amdcheck: not-ready: gpu.present/none: no GPU and 1 more"
+    assert judged(FAIL, FAIL, WARN).reason == "amdcheck: not-ready: gpu.present/none: no GPU (and 1 more)"
 
 
 def test_counts_are_disjoint_and_sum_up() -> None:
