@@ -154,12 +154,16 @@ def _container(host: Host) -> tuple[str | None, Value[str]]:
             return row.name, Known("exists", found.source)
         if row.folder is not None and isinstance(listing := host.entries(row.folder), Known):
             return row.name, Known("exists", listing.source)
-    for path, parse in (("/run/systemd/container", _line), ("/proc/1/environ", _container_variable)):
-        said = host.read(path).parse(parse)
-        if isinstance(said, Known) and _NAME.fullmatch(said.value):
-            return said.value.lower(), said
+    manager = host.read("/run/systemd/container").parse(_line)
+    if isinstance(manager, Known) and _NAME.fullmatch(manager.value):
+        return manager.value.lower(), manager
     cgroup = host.read("/proc/self/cgroup")
-    return (container_in_cgroup(cgroup.value) if isinstance(cgroup, Known) else None), cgroup
+    name = container_in_cgroup(cgroup.value) if isinstance(cgroup, Known) else None
+    if name is not None:
+        return name, cgroup
+    # Last, since only root may read it and a service's environment holds what is nobody's business.
+    variable = host.read("/proc/1/environ").parse(_container_variable)
+    return (variable.value.lower(), variable) if isinstance(variable, Known) else (None, cgroup)
 
 
 def _container_variable(environ: str) -> str:

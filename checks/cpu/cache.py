@@ -42,8 +42,8 @@ def cache(cpu: Cpu, platform: Platform) -> Iterator[Finding]:
       the slices that are there. Let it pass caches and topology through.
 
     A series' size and cores are the most that any of its parts has (an EPYC 9124 has 16 MiB over 4 cores), so a
-    machine that has less is not at fault. Desktop parts may have slices of two kinds by design. In the kernel's text
-    the size of AMD's L3 in CPUID leaf 8000_0006 is the sum over the socket; it is not used.
+    machine that has less is not at fault. Desktop parts may have slices of two kinds by design. CPUID leaf 8000_0006
+    gives the sum over the socket, and `cache size` in /proc/cpuinfo is the L2: neither is used.
 
     Source: CPUID dumps of EPYC 7001 to 9005 and hwloc's recordings for slices and cores; QEMU's documentation for -smp.
     """

@@ -32,7 +32,7 @@ def test_epyc_7763_is_amds_and_of_the_7003_series() -> None:
         ("AMD EPYC 8534P 64-Core Processor", 25, 160, "EPYC 8004"),
         ("AMD EPYC 9655 96-Core Processor", 26, 2, "EPYC 9005"),
         ("AMD EPYC 9965 192-Core Processor", 26, 17, "EPYC 9005 with Zen 5c"),
-        ("AMD Instinct MI300A Accelerator", 25, 144, "CPU cores of the Instinct MI300A"),
+        ("AMD Instinct MI300A Accelerator", 25, 144, "Instinct MI300A"),
         ("AMD EPYC-Milan Processor", 25, 1, "EPYC 7003"),
         ("AMD Ryzen 5 1600 Six-Core Processor", 23, 1, "Zen 1"),
         ("AMD Ryzen 9 9950X 16-Core Processor", 26, 68, "Zen 5"),

@@ -126,6 +126,12 @@ def test_epyc7551_with_memory_on_two_of_eight_nodes_is_warned_for_six() -> None:
     assert values(findings[0]) == ["0", "8-15,72-79"]
 
 
+def test_nodes_without_memory_do_not_make_the_sockets_uneven() -> None:
+    files = machine(sockets=2, ccx=8, nodes=4, l3="8192K", **NAPLES)  # type: ignore[arg-type]
+    finding = only(layout(files | {f"{NODE}/node1/meminfo": "Node 1 MemTotal:       0 kB\n"}))
+    assert summary(finding) == ("numa.layout/node-without-memory", "warn", "numa 1")
+
+
 def test_all_distances_equal_is_nonsense() -> None:
     files = machine(sockets=2) | {f"{NODE}/node{n}/distance": "10 10\n" for n in (0, 1)}
     finding = only(layout(files))

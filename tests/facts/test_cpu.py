@@ -83,6 +83,14 @@ def test_offline_cpus_are_in_no_count_and_no_cache() -> None:
     assert [c.cpus for c in cpu.l3] == [(0, 1, 2, 3), (4, 5, 6)]
 
 
+def test_a_sibling_that_is_offline_is_in_no_core() -> None:
+    """A recording may still name it; the core keeps the thread that runs."""
+    files = machine() | {f"{CPU}/online": "0-14\n", f"{CPU}/offline": "15\n"}
+    cpu = cpu_of(files)
+    assert (7,) in cpu.core_threads
+    assert (cpu.cores.or_none(), cpu.threads.or_none()) == (8, 15)
+
+
 def test_topology_that_is_missing_for_one_cpu_makes_the_count_unknown() -> None:
     files = machine(threads=1, family=6, vendor="GenuineIntel")
     files["/proc/cpuinfo"] = "processor\t: 0\n"

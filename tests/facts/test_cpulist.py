@@ -36,6 +36,7 @@ def test_lists(text: str, numbers: tuple[int, ...]) -> None:
         ("1\n", (0,)),  # ARM prints no leading zeroes
         ("ffc00\n", tuple(range(10, 20))),
         ("0000,00000000,00000001\n", (0,)),  # POWER's first group has four digits
+        ("1,1\n", (0, 32)),  # a group stands for 32 numbers however it is printed
         ("00000000\n", ()),
     ],
 )

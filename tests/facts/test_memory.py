@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -125,7 +126,13 @@ def test_a_damaged_configuration_is_a_failure(content: bytes) -> None:
 def test_a_configuration_that_unpacks_to_gigabytes_is_cut() -> None:
     bomb = gzip.compress(b"CONFIG_64BIT=y\n" + b"\0" * (64 << 20))
     assert len(bomb) < 1 << 20
-    assert hmm_of({"/proc/config.gz": bomb}).offered is False
+    host = memory_host({"/proc/config.gz": bomb})
+    tracemalloc.start()
+    try:
+        assert read_fact(Hmm, host).offered is False
+        assert tracemalloc.get_traced_memory()[1] < 24 << 20
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize(("text", "value"), [("-1\n", -1), ("0\n", 0), ("1\n", 1)])
