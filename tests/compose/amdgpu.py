@@ -10,6 +10,7 @@ import struct
 from collections.abc import Mapping
 
 from tests.compose.plan import Gpu, Plan, number
+from tests.compose.products import GpuProduct
 from tests.compose.tree import DeviceNode, Tree
 
 MODULE = "/sys/module/amdgpu"
@@ -92,23 +93,48 @@ def write_gpus(tree: Tree, plan: Plan, folders: Mapping[int, str]) -> None:
 
 
 def _write_attributes(tree: Tree, plan: Plan, gpu: Gpu, folder: str, order: int) -> None:
-    product = plan.gpu_product
+    product, era = plan.gpu_product, plan.era
     assert product is not None
-    shows, era = set(product.shows), plan.era
+    values = _memory(plan, product, order) | _power(product, gpu) | _identity(plan, product, gpu)
+    if era >= (6, 12):
+        values["enforce_isolation"] = " ".join("0" for _ in gpu.partitions)
+        if not product.virtual_function:
+            values["board_info"] = f"type : {product.board.lower()}"
+    if "partitions" in product.shows:
+        values |= _partitions(plan, product, gpu)
+    tree.attributes(folder, values)
+    tree.files[f"{folder}/gpu_metrics"] = _metrics(product.xcds, product.slot_gts)
+    if product.xcds > 1 and not product.virtual_function and era >= (6, 12):
+        tree.files[f"{folder}/reg_state/reg_state"] = tree.files[f"{folder}/pm_metrics"] = bytes(64)
+    if "ras" in product.shows:
+        _write_ras(tree, folder, era)
+    if gpu.hive_id:
+        _write_hive(tree, plan, gpu, folder)
+
+
+def _memory(plan: Plan, product: GpuProduct, order: int) -> dict[str, object]:
+    """Sizes in bytes; all of the memory is visible to the CPU. A little is in use on an idle GPU."""
     vram, used = product.vram_mib * _MIB, 11 * _MIB + 4096 * order
-    gtt = plan.memory_kib * 1024 // 2 // 4096 * 4096
-    values: dict[str, object] = {
+    return {
         "mem_info_vram_total": vram,
         "mem_info_vram_used": used,
         "mem_info_vis_vram_total": vram,
         "mem_info_vis_vram_used": used,
-        "mem_info_gtt_total": gtt,
+        "mem_info_gtt_total": plan.memory_kib * 1024 // 2 // 4096 * 4096,
         "mem_info_gtt_used": 14573568,
         "mem_info_preempt_used": 0,
         "mem_info_vram_vendor": "unknown" if product.xcds > 1 else "hynix",
-        "vbios_version": product.vbios,
-        "gpu_busy_percent": 0,
-        "power_dpm_force_performance_level": "auto",
+    }
+
+
+def _power(product: GpuProduct, gpu: Gpu) -> dict[str, object]:
+    """Load, clocks and performance levels. A virtual function shows the load alone."""
+    values: dict[str, object] = {"gpu_busy_percent": 0, "power_dpm_force_performance_level": "auto"}
+    if "mem-busy" in product.shows:
+        values["mem_busy_percent"] = 0
+    if product.virtual_function:
+        return values
+    values |= {
         "power_dpm_state": "performance",
         "pp_dpm_sclk": _levels(product.sclk, 0),
         "pp_dpm_mclk": _levels(product.mclk, 0),
@@ -116,69 +142,55 @@ def _write_attributes(tree: Tree, plan: Plan, gpu: Gpu, folder: str, order: int)
         "pp_dpm_fclk": _levels((400, 2000), 0),
         "pp_dpm_vclk": _levels((1000,), 0),
         "pp_dpm_dclk": _levels((875,), 0),
-        "pp_power_profile_mode": _PROFILES,
         "pp_dpm_pcie": _pcie_levels(product.slot_gts),
         "pp_features": "features high: 0x00000000 low: 0x1ffffff",
+        "pp_power_profile_mode": _PROFILES,
         "thermal_throttling_logging": f"{gpu.bdf}: thermal throttling logging enabled, with interval 60 seconds",
     }
-    if product.virtual_function:
-        for name in [n for n in values if n.startswith(("pp_", "power_dpm_state", "thermal_"))]:
-            del values[name]
-    if product.xcds > 1 and not product.virtual_function:
+    if product.xcds > 1:
         values["pp_od_clk_voltage"] = f"OD_SCLK:\n0: {product.sclk[0]}Mhz\n1: {product.sclk[-1]}Mhz"
-        if era >= (6, 12):
-            tree.files[f"{folder}/reg_state/reg_state"] = bytes(64)
-            tree.files[f"{folder}/pm_metrics"] = bytes(64)
-    if "mem-busy" in shows:
-        values["mem_busy_percent"] = 0
+    return values
+
+
+def _identity(plan: Plan, product: GpuProduct, gpu: Gpu) -> dict[str, object]:
+    """What names the device, and the counters that only some chips have."""
+    shows, era = product.shows, plan.era
+    values: dict[str, object] = {"vbios_version": product.vbios}
     if "unique-id" in shows and (product.gfx != "gfx950" or era >= (6, 13)):
         values["unique_id"] = f"{gpu.unique_id:016x}"
-    if "replay" in shows:
-        values["pcie_replay_count"] = 0
-    if "bandwidth" in shows:
-        values["pcie_bw"] = "0 0 256"
-    if "hive-errors" in shows:
-        values["xgmi_error"] = 0
+    counters = {
+        "replay": ("pcie_replay_count", 0),
+        "bandwidth": ("pcie_bw", "0 0 256"),
+        "hive-errors": ("xgmi_error", 0),
+    }
+    values |= dict(counter for word, counter in counters.items() if word in shows)
     if "fru" in shows:
         values |= {
-            "product_name": f"AMD {_marketing(plan)}",
+            "product_name": f"AMD {plan.machine.gpus.product if plan.machine.gpus else ''}",
             "product_number": f"102-D{product.device.upper()}-00",
             "serial_number": f"69222{number(plan.name, gpu.bdf, 'serial', bits=24):08d}",
         }
         if era >= (6, 12):
             values |= {"fru_id": f"113-{product.device.upper()}", "manufacturer": "AMD"}
-    if era >= (6, 12):
-        values["enforce_isolation"] = " ".join("0" for _ in gpu.partitions)
-        if not product.virtual_function:
-            values["board_info"] = f"type : {product.board.lower()}"
-    if "partitions" in shows:
-        values["current_compute_partition"] = gpu.compute_partition or "SPX"
-        values["available_compute_partition"] = ", ".join(product.compute_partitions)
-        values["current_memory_partition"] = _memory_partition(plan)
-        if era >= (6, 13) and len(product.memory_partitions) > 1:
-            values["available_memory_partition"] = ", ".join(product.memory_partitions)
-    tree.attributes(folder, values)
-    tree.files[f"{folder}/gpu_metrics"] = _metrics(product.xcds, product.slot_gts)
-    if "ras" in shows:
-        _write_ras(tree, folder, era)
-    if gpu.hive_id:
-        _write_hive(tree, plan, gpu, folder)
+    return values
+
+
+def _partitions(plan: Plan, product: GpuProduct, gpu: Gpu) -> dict[str, object]:
+    assert plan.machine.gpus is not None
+    values: dict[str, object] = {
+        "current_compute_partition": gpu.compute_partition or "SPX",
+        "available_compute_partition": ", ".join(product.compute_partitions),
+        "current_memory_partition": plan.machine.gpus.memory_partition or "NPS1",
+    }
+    if plan.era >= (6, 13) and len(product.memory_partitions) > 1:
+        values["available_memory_partition"] = ", ".join(product.memory_partitions)
+    return values
 
 
 _PROFILES = (
     "PROFILE_INDEX(NAME) CLOCK_TYPE(NAME) FPS MinActiveFreqType MinActiveFreq BoosterFreqType BoosterFreq\n"
     " 0 BOOTUP_DEFAULT*:\n 4             VR :\n 5        COMPUTE :"
 )
-
-
-def _marketing(plan: Plan) -> str:
-    assert plan.machine.gpus is not None
-    return plan.machine.gpus.product
-
-
-def _memory_partition(plan: Plan) -> str:
-    assert plan.machine.gpus is not None
-    return plan.machine.gpus.memory_partition or "NPS1"
 
 
 def _levels(clocks: tuple[int, ...], active: int) -> str:
@@ -232,15 +244,30 @@ def _write_firmware(tree: Tree, plan: Plan, folder: str) -> None:
 
 
 def _write_hwmon(tree: Tree, plan: Plan, folder: str, name: str) -> None:
-    product = plan.gpu_product
+    product, hwmon = plan.gpu_product, f"{folder}/hwmon/{name}"
     assert product is not None
-    shows, hwmon = set(product.shows), f"{folder}/hwmon/{name}"
-    values: dict[str, object] = {"name": "amdgpu"}
-    if not product.virtual_function:
-        sensors = {1: ("edge", 41000), 2: ("junction", 43000), 3: ("mem", 42000)}
-        if "edge" not in shows:
-            del sensors[1]
-        for sensor, (label, heat) in sensors.items():
+    tree.attributes(hwmon, {"name": "amdgpu", **({} if product.virtual_function else _sensors(product))})
+    tree.link_to(f"{hwmon}/device", folder)
+    tree.link_to(f"{hwmon}/subsystem", "/sys/class/hwmon")
+    tree.link_to(f"/sys/class/hwmon/{name}", hwmon)
+
+
+def _sensors(product: GpuProduct) -> dict[str, object]:
+    """Temperatures in millidegrees, power in microwatts, clocks in Hz, of an idle GPU."""
+    shows, cap = product.shows, product.power_w * 1_000_000
+    values: dict[str, object] = {
+        "power1_cap": cap,
+        "power1_cap_default": cap,
+        "power1_cap_max": cap,
+        "power1_cap_min": 0,
+        "power1_label": "PPT",
+        "freq1_input": product.sclk[0] * 1_000_000,
+        "freq1_label": "sclk",
+        "freq2_input": product.mclk[0] * 1_000_000,
+        "freq2_label": "mclk",
+    }
+    for sensor, (label, heat) in {1: ("edge", 41000), 2: ("junction", 43000), 3: ("mem", 42000)}.items():
+        if label != "edge" or "edge" in shows:
             values |= {
                 f"temp{sensor}_input": heat,
                 f"temp{sensor}_label": label,
@@ -248,29 +275,12 @@ def _write_hwmon(tree: Tree, plan: Plan, folder: str, name: str) -> None:
                 f"temp{sensor}_crit_hyst": -273150,
                 f"temp{sensor}_emergency": 105000,
             }
-        if "voltage" in shows:
-            values |= {"in0_input": 793, "in0_label": "vddgfx"}
-        for word in ("average", "input"):
-            if f"{word}-power" in shows:
-                values[f"power1_{word}"] = 40_000_000
-        cap = product.power_w * 1_000_000
-        values |= {
-            "power1_cap": cap,
-            "power1_cap_default": cap,
-            "power1_cap_max": cap,
-            "power1_cap_min": 0,
-            "power1_label": "PPT",
-            "freq1_input": product.sclk[0] * 1_000_000,
-            "freq1_label": "sclk",
-            "freq2_input": product.mclk[0] * 1_000_000,
-            "freq2_label": "mclk",
-        }
-        if "fan" in shows:
-            values |= {"fan1_input": 0, "fan1_enable": 0, "fan1_max": 4200, "fan1_min": 0, "pwm1": 0, "pwm1_enable": 2}
-    tree.attributes(hwmon, values)
-    tree.link_to(f"{hwmon}/device", folder)
-    tree.link_to(f"{hwmon}/subsystem", "/sys/class/hwmon")
-    tree.link_to(f"/sys/class/hwmon/{name}", hwmon)
+    if "voltage" in shows:
+        values |= {"in0_input": 793, "in0_label": "vddgfx"}
+    values |= {f"power1_{word}": 40_000_000 for word in ("average", "input") if f"{word}-power" in shows}
+    if "fan" in shows:
+        values |= {"fan1_input": 0, "fan1_enable": 0, "fan1_max": 4200, "fan1_min": 0, "pwm1": 0, "pwm1_enable": 2}
+    return values
 
 
 VIDEO_GID, RENDER_GID = 44, 109

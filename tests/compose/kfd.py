@@ -123,36 +123,30 @@ def _write_gpu_node(tree: Tree, plan: Plan, own: _GpuNode, gpus: list[_GpuNode],
     product, partition = plan.gpu_product, own.partition
     assert product is not None
     folder = f"{TOPOLOGY}/nodes/{partition.kfd_node}"
-    links = [_host_link(plan, _kfd_id(plan, own.home), flags=1)]
-    p2p = [
-        _Link(_PCIE, _kfd_id(plan, node), 20 + plan.distance(node, own.home), flags=1)
-        for node in plan.nodes
-        if node.id != own.home.id
-    ]
-    for other in gpus:
-        if other is own:
-            continue
-        direct = _peer_link(plan, own, other)
-        if direct:
-            links.append(direct)
-        else:
-            across = own.home.id != other.home.id
-            weight = 40 + (plan.distance(own.home, other.home) if across else 0)
-            to = other.partition.kfd_node
-            # as recorded: engines are named in the direction from the GPU that was found later
-            engines = (1 << product.sdma.host) - 1 if to < partition.kfd_node else 0
-            p2p.append(_Link(_PCIE, to, weight, engines=engines, flags=3 if across else 1))
-    share, xccs = len(own.gpu.partitions), product.xcds // len(own.gpu.partitions)
-    caches = list(_caches(plan, partition, share))
-    _, bus, rest = own.gpu.bdf.split(":")
-    location = int(bus, 16) << 8 | int(rest[:2], 16) << 3 | int(rest[3], 16)
-    engines = product.sdma.host + product.sdma.xgmi
-    properties = dict.fromkeys(_KEYS.split(), 0) | {
-        "simd_count": partition.cus * product.simd_per_cu,
+    links, p2p = _gpu_links(plan, own, gpus)
+    caches = list(_caches(plan, partition, len(own.gpu.partitions)))
+    properties = _gpu_properties(plan, own, order) | {
         "mem_banks_count": 1,
         "caches_count": len(caches),
         "io_links_count": len(links),
         "p2p_links_count": len(p2p),
+    }
+    _write_node(tree, folder, partition.gpu_id, product.kfd_name, properties, links, p2p, partition.kfd_node)
+    _write_bank(tree, folder, 1, partition.memory_bytes, product.memory.width, product.memory.mhz)
+    tree.files[f"{folder}/mem_banks/0/used_memory"] = "11534336\n"
+    for index, cache in enumerate(caches):
+        tree.files[f"{folder}/caches/{index}/properties"] = _lines(cache)
+
+
+def _gpu_properties(plan: Plan, own: _GpuNode, order: int) -> dict[str, int]:
+    """All properties in the kernel's order; the counts are filled in by the caller."""
+    product, partition, share = plan.gpu_product, own.partition, len(own.gpu.partitions)
+    assert product is not None
+    domain, bus, rest = own.gpu.bdf.split(":")
+    location = int(bus, 16) << 8 | int(rest[:2], 16) << 3 | int(rest[3], 16)
+    engines = (product.sdma.host + product.sdma.xgmi) // share
+    return dict.fromkeys(_KEYS.split(), 0) | {
+        "simd_count": partition.cus * product.simd_per_cu,
         "simd_id_base": _PROCESSOR_BASE + order * (product.physical_cus // share),
         "max_waves_per_simd": product.waves_per_simd,
         "lds_size_in_kb": product.lds_kib,
@@ -167,11 +161,11 @@ def _write_gpu_node(tree: Tree, plan: Plan, own: _GpuNode, gpus: list[_GpuNode],
         "vendor_id": 0x1002,
         "device_id": int(product.device, 16),
         "location_id": location | (partition.index if share > 1 else 0),
-        "domain": int(own.gpu.bdf.split(":")[0], 16),
+        "domain": int(domain, 16),
         "drm_render_minor": partition.render_minor,
         "hive_id": own.gpu.hive_id,
-        "num_sdma_engines": min(product.sdma.host, engines // share),
-        "num_sdma_xgmi_engines": max(0, engines // share - product.sdma.host),
+        "num_sdma_engines": min(product.sdma.host, engines),
+        "num_sdma_xgmi_engines": max(0, engines - product.sdma.host),
         "num_sdma_queues_per_engine": 8,
         "num_cp_queues": 24,
         "max_engine_clk_fcompute": product.clock_mhz,
@@ -181,14 +175,35 @@ def _write_gpu_node(tree: Tree, plan: Plan, own: _GpuNode, gpus: list[_GpuNode],
         "debug_prop": product.debug_prop,
         "sdma_fw_version": product.firmware["sdma"],
         "unique_id": own.gpu.unique_id,
-        "num_xcc": max(1, xccs),
+        "num_xcc": max(1, product.xcds // share),
         "max_engine_clk_ccompute": plan.cpu.base_mhz,
     }
-    _write_node(tree, folder, partition.gpu_id, product.kfd_name, properties, links, p2p, partition.kfd_node)
-    _write_bank(tree, folder, 1, partition.memory_bytes, product.memory.width, product.memory.mhz)
-    tree.files[f"{folder}/mem_banks/0/used_memory"] = "11534336\n"
-    for index, cache in enumerate(caches):
-        tree.files[f"{folder}/caches/{index}/properties"] = _lines(cache)
+
+
+def _gpu_links(plan: Plan, own: _GpuNode, gpus: list[_GpuNode]) -> tuple[list[_Link], list[_Link]]:
+    """The links of a GPU node to its CPU node and over XGMI, and the ways over PCIe to all others."""
+    product = plan.gpu_product
+    assert product is not None
+    links = [_host_link(plan, _kfd_id(plan, own.home), flags=1)]
+    p2p = [
+        _Link(_PCIE, _kfd_id(plan, node), 20 + plan.distance(node, own.home), flags=1)
+        for node in plan.nodes
+        if node.id != own.home.id
+    ]
+    for other in gpus:
+        if other is own:
+            continue
+        direct = _peer_link(plan, own, other)
+        if direct:
+            links.append(direct)
+            continue
+        across = own.home.id != other.home.id
+        weight = 40 + (plan.distance(own.home, other.home) if across else 0)
+        to = other.partition.kfd_node
+        # as recorded: engines are named in the direction from the GPU that was found later
+        engines = (1 << product.sdma.host) - 1 if to < own.partition.kfd_node else 0
+        p2p.append(_Link(_PCIE, to, weight, engines=engines, flags=3 if across else 1))
+    return links, p2p
 
 
 def _peer_link(plan: Plan, own: _GpuNode, other: _GpuNode) -> _Link | None:

@@ -96,27 +96,10 @@ def _step(at: str, back: int) -> str:
 
 def _chain(plan: Plan, gpu: Gpu) -> list[Function]:
     """The functions from the root port down to the GPU."""
-    product, slot = plan.gpu_product, gpu.slot
-    assert product is not None
-    assert plan.machine.gpus is not None
-    port_gts = 16.0 if plan.guest else plan.generation.root_complex.gts
-    gts = slot.link_gts or min(product.slot_gts, port_gts)
-    lanes, width = slot.lanes, slot.link_width or slot.lanes
-    inner = Link(16, product.link_gts, 16, product.link_gts)
-    levels: list[tuple[str, str, str, Link]] = []  # address, ids, kind, link
-    below = 2 * bool(product.on_card)
-    if plan.machine.gpus.switch:
-        switch = plan.machine.gpus.switch
-        levels.append((_step(slot.at, below + 2), switch, "upstream", Link(16, port_gts, 16, port_gts)))
-        levels.append((_step(slot.at, below + 1), switch, "downstream", Link(width, gts, lanes, port_gts)))
-    if product.on_card:
-        levels.append((_step(slot.at, 2), product.on_card[0], "upstream", Link(width, gts, lanes, product.slot_gts)))
-        levels.append((_step(slot.at, 1), product.on_card[1], "downstream", inner))
-    at_port = len(levels) < 4  # else the slot is below the switch
-    port_link = Link(width, gts, lanes, port_gts) if at_port else Link(16, port_gts, 16, port_gts)
-    last = int(slot.at.split(":")[1], 16)
-    window = _vram_window(plan, gpu)
-    chain = [_port(plan, slot.port, gpu.node, port_link, last, levels[0][0] if levels else slot.at, window)]
+    window, last = _vram_window(plan, gpu), int(gpu.bdf.split(":")[1], 16)
+    levels = _levels(plan, gpu)
+    below = levels[0][0] if levels else gpu.bdf
+    chain = [_port(plan, gpu.slot.port, gpu.node, _port_link(plan, gpu, levels), last, below, window)]
     for address, chip, kind, link in levels:
         bus = int(address.split(":")[1], 16)
         chain.append(
@@ -134,26 +117,71 @@ def _chain(plan: Plan, gpu: Gpu) -> list[Function]:
                 window=window,
             )
         )
-    own = Link(0, 0.0, 0, 0.0) if product.virtual_function else inner
-    if not product.on_card and not product.virtual_function:
-        own = Link(width, gts, lanes, product.slot_gts)
-    chain.append(
-        Function(
-            slot.at,
-            f"{chain[-1].path}/{slot.at}",
-            (0x1002, int(product.device, 16)),
-            int(product.class_code, 16),
-            gpu.node,
-            "endpoint",
-            driver=_gpu_driver(plan, gpu),
-            revision=int(product.revision, 16),
-            subsystem=(0x1002, int(product.subsystem, 16)),
-            asleep=slot.asleep,
-            link=own,
-            bars=_gpu_bars(plan, window[0]),
-        )
+    return [*chain, _gpu_function(plan, gpu, chain[-1].path, window[0])]
+
+
+_Level = tuple[str, str, str, Link]  # address, ids, kind and link of a bridge between root port and GPU
+
+
+def _slot_link(plan: Plan, gpu: Gpu, max_gts: float) -> Link:
+    """The link of the slot, seen from an end that can do `max_gts`."""
+    product, slot = plan.gpu_product, gpu.slot
+    assert product is not None
+    gts = slot.link_gts or min(product.slot_gts, _port_gts(plan))
+    return Link(slot.link_width or slot.lanes, gts, slot.lanes, max_gts)
+
+
+def _port_gts(plan: Plan) -> float:
+    return 16.0 if plan.guest else plan.generation.root_complex.gts
+
+
+def _levels(plan: Plan, gpu: Gpu) -> list[_Level]:
+    """The board's switch, if there is one, then the bridges on the card."""
+    product, gpus = plan.gpu_product, plan.machine.gpus
+    assert product is not None
+    assert gpus is not None
+    levels: list[_Level] = []
+    on_card = 2 * bool(product.on_card)
+    if gpus.switch:
+        full = Link(16, _port_gts(plan), 16, _port_gts(plan))
+        levels.append((_step(gpu.bdf, on_card + 2), gpus.switch, "upstream", full))
+        levels.append((_step(gpu.bdf, on_card + 1), gpus.switch, "downstream", _slot_link(plan, gpu, _port_gts(plan))))
+    if product.on_card:
+        inner = Link(16, product.link_gts, 16, product.link_gts)
+        levels.append((_step(gpu.bdf, 2), product.on_card[0], "upstream", _slot_link(plan, gpu, product.slot_gts)))
+        levels.append((_step(gpu.bdf, 1), product.on_card[1], "downstream", inner))
+    return levels
+
+
+def _port_link(plan: Plan, gpu: Gpu, levels: Sequence[_Level]) -> Link:
+    """The root port's link: the slot's, unless the slot is below a switch."""
+    has_switch = plan.machine.gpus is not None and plan.machine.gpus.switch is not None
+    return levels[0][3] if has_switch else _slot_link(plan, gpu, _port_gts(plan))
+
+
+def _gpu_function(plan: Plan, gpu: Gpu, above: str, start: int) -> Function:
+    product = plan.gpu_product
+    assert product is not None
+    if product.virtual_function:
+        link = Link(0, 0.0, 0, 0.0)
+    elif product.on_card:
+        link = Link(16, product.link_gts, 16, product.link_gts)
+    else:
+        link = _slot_link(plan, gpu, product.slot_gts)
+    return Function(
+        gpu.bdf,
+        f"{above}/{gpu.bdf}",
+        (0x1002, int(product.device, 16)),
+        int(product.class_code, 16),
+        gpu.node,
+        "endpoint",
+        driver=_gpu_driver(plan, gpu),
+        revision=int(product.revision, 16),
+        subsystem=(0x1002, int(product.subsystem, 16)),
+        asleep=gpu.slot.asleep,
+        link=link,
+        bars=_gpu_bars(plan, start),
     )
-    return chain
 
 
 def _gpu_driver(plan: Plan, gpu: Gpu) -> str | None:

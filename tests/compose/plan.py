@@ -277,26 +277,10 @@ class Plan:
         kfd_node, minor = len(self.nodes), 0
         for index, slot in enumerate(gpus.slot):
             mode = slot.compute_partition or gpus.compute_partition
-            driven = self.driver_loaded and slot.on_bus and slot.driver == "amdgpu"
-            parts: list[Partition] = []
-            present: list[Partition] = []
-            count = self._partition_count(mode, product) if driven else 0
-            for part in range(count):
-                gone = part in slot.missing_partitions
-                new = Partition(
-                    index=part,
-                    kfd_node=kfd_node,
-                    gpu_id=number(self.name, slot.at, part, "gpu_id", bits=16),
-                    card=minor + self.first_card,
-                    render_minor=FIRST_RENDER_MINOR + minor,
-                    cus=product.cus // count,
-                    memory_bytes=(product.vram_mib << 20) // count,
-                )
-                parts.append(new)
-                if not gone:
-                    present.append(new)
-                    kfd_node += slot.in_kfd
-                    minor += 1
+            parts = self._partitions(slot, mode, product, kfd_node, minor)
+            present = tuple(part for part in parts if part.index not in slot.missing_partitions)
+            kfd_node += len(present) if slot.in_kfd else 0
+            minor += len(present)
             found.append(
                 Gpu(
                     index=index,
@@ -305,11 +289,32 @@ class Plan:
                     unique_id=number(self.name, slot.at, "unique"),
                     hive_id=0 if slot.hive is None else number(self.name, slot.hive, "hive"),
                     compute_partition=mode,
-                    partitions=tuple(parts),
-                    present=tuple(present),
+                    partitions=parts,
+                    present=present,
                 )
             )
         return tuple(found)
+
+    def _partitions(
+        self, slot: Slot, mode: str | None, product: GpuProduct, kfd_node: int, minor: int
+    ) -> tuple[Partition, ...]:
+        """The partitions of a slot's GPU, none when amdgpu does not drive it. Missing ones take no numbers."""
+        if not (self.driver_loaded and slot.on_bus and slot.driver == "amdgpu"):
+            return ()
+        count = self._partition_count(mode, product)
+        before = [sum(gone < part for gone in slot.missing_partitions) for part in range(count)]
+        return tuple(
+            Partition(
+                index=part,
+                kfd_node=kfd_node + part - before[part],
+                gpu_id=number(self.name, slot.at, part, "gpu_id", bits=16),
+                card=self.first_card + minor + part - before[part],
+                render_minor=FIRST_RENDER_MINOR + minor + part - before[part],
+                cus=product.cus // count,
+                memory_bytes=(product.vram_mib << 20) // count,
+            )
+            for part in range(count)
+        )
 
     @property
     def first_card(self) -> int:
