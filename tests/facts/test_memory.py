@@ -115,7 +115,9 @@ def test_a_hostile_release_enters_no_path(release: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"no gzip", gzip.compress(b"not a configuration"), gzip.compress(b"x" * 9)[:12]]
+    "content",
+    [b"", b"no gzip", gzip.compress(b"not a configuration", mtime=0), gzip.compress(b"x" * 9, mtime=0)[:12]],
+    ids=["empty", "no gzip", "another text", "cut off"],
 )
 def test_a_damaged_configuration_is_a_failure(content: bytes) -> None:
     hmm = hmm_of({"/proc/config.gz": content})
