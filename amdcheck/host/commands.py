@@ -39,6 +39,8 @@ def run_commands(commands: Sequence[Command]) -> tuple[Value[CommandResult], ...
     A command that was started is Known, however it ended. It is `absent` when there is no such program, `denied` when
     it may not be executed, `failed` when the kernel will not. All that they started is ended with them.
     """
+    if not commands:
+        return ()
     become_subreaper()
     before = children()
     started = [_Child(command) for command in commands]

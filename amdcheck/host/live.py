@@ -10,7 +10,15 @@ from collections.abc import Sequence
 from typing import Literal
 
 from amdcheck.host.capture import command_key, selftest_key
-from amdcheck.host.paths import FILE_LIMIT, IDENTITY_SOURCE, SYSTEM_SOURCE, UDEV_SOURCE, bad_path, utf8_text
+from amdcheck.host.paths import (
+    FILE_LIMIT,
+    IDENTITY_SOURCE,
+    NAMES_LIMIT,
+    SYSTEM_SOURCE,
+    UDEV_SOURCE,
+    bad_path,
+    utf8_text,
+)
 from amdcheck.host.protocol import (
     READ_LIMIT,
     AclEntry,
@@ -31,7 +39,6 @@ from amdcheck.model.value import Known, Unknown, Value
 _READ_ONLY = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _CHUNK = 1 << 16
 _PAGE = 4096
-_NAMES_LIMIT = 100_000  # in one folder
 _KMSG = "/dev/kmsg"
 _KMSG_RECORD = 8192  # bytes; CONSOLE_EXT_LOG_MAX of the kernel: a shorter read of a longer record is EINVAL
 
@@ -109,9 +116,7 @@ class LiveHost:
             names = os.listdir(path.encode())
         except OSError as error:
             return unread(path, error)
-        if len(names) > _NAMES_LIMIT:
-            return Unknown("failed", path, f"it holds more than {_NAMES_LIMIT} names")
-        return Known(tuple(sorted(map(utf8_text, names))), path)
+        return listing(path, names)
 
     def link(self, path: str) -> Value[str]:
         bad = bad_path(path)
@@ -212,6 +217,13 @@ class LiveHost:
 
 def _no_file(path: str, kind: FileKind) -> Unknown:
     return Unknown("failed", path, "EISDIR" if kind == "dir" else f"a {kind}, not a file")
+
+
+def listing(path: str, names: list[bytes]) -> Value[tuple[str, ...]]:
+    """The names in a folder, sorted as text."""
+    if len(names) > NAMES_LIMIT:
+        return Unknown("failed", path, f"it holds more than {NAMES_LIMIT} names")
+    return Known(tuple(sorted(map(utf8_text, names))), path)
 
 
 def read_whole(fd: int, limit: int, *, sysfs: bool = False) -> bytes:

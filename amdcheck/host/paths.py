@@ -8,6 +8,7 @@ from amdcheck.model.value import Unknown
 
 FILE_LIMIT = 4 << 20  # bytes; no host answers more of one file (the contract's limit for a file of a capture)
 PATH_LIMIT = 4096  # characters, as PATH_MAX
+NAMES_LIMIT = 100_000  # in one folder
 LINK_HOPS = 40  # links followed for one path, as the kernel does
 
 TREE_FOLDERS = ("proc", "sys")  # a tree that holds neither is no host's

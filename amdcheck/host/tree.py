@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from amdcheck.host.capture import command_key, selftest_key
-from amdcheck.host.live import KINDS, device_number, read_whole, unread
+from amdcheck.host.live import KINDS, device_number, listing, read_whole, unread
 from amdcheck.host.paths import (
     FILE_LIMIT,
     IDENTITY_SOURCE,
@@ -119,7 +119,7 @@ class TreeHost:
                 names = os.listdir(fd)
             finally:
                 os.close(fd)
-            return Known(tuple(sorted(utf8_text(os.fsencode(entry)) for entry in names)), path)
+            return listing(path, list(map(os.fsencode, names)))
         except _Unfound as none:
             return Unknown(none.reason, path, none.detail)
         except OSError as error:
