@@ -166,6 +166,7 @@ class SelfTests(_Table, frozen=True, kw_only=True):
 
     illegal_instruction: tuple[str, ...] = ()
     killed: tuple[str, ...] = ()
+    no_library: bool = False  # an amdcheck that was installed without its native kernels
     never_ends: tuple[str, ...] = ()
     wrong_result: tuple[str, ...] = ()
     plant_unnoticed: tuple[str, ...] = ()

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from amdcheck.host.capture import Outcome
 from amdcheck.host.protocol import AclEntry
-from amdcheck.model.expectations import Level
+from amdcheck.model.expectations import Expectations, Level
 from amdcheck.model.finding import Finding, Status, SubjectKind
 from tests.compose.amdgpu import GROUP_IDS
 from tests.compose.description import FIXTURES, DescriptionError, read_toml
@@ -62,8 +62,10 @@ class Fault(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     says: str
     machines: tuple[str, ...]
     level: Level = "quick"
-    expect_gpus: int | None = None  # --expect-gpus of the run
-    python: str | None = None  # --python of the run
+    expect_gpus: int | None = None  # --expect-gpus, or the policy's
+    expect_gfx: str | None = None  # the policy's
+    expect_rocm: str | None = None  # the policy's
+    python: str | None = None  # --python
     machine: dict[str, Any] = {}
     files: dict[str, str] = {}
     replace: dict[str, tuple[str, str]] = {}  # path -> what stands there, what shall stand there
@@ -72,8 +74,16 @@ class Fault(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     devices: dict[str, DeviceChange] = {}
     remove: tuple[str, ...] = ()
     unread: dict[str, Outcome] = {}
+    unread_below: dict[str, Outcome] = {}  # folder -> how reading any file in it ends; it can still be listed
     expect: tuple[ExpectedFinding, ...]
     also_fails: tuple[str, ...] = ()  # ids of further fails that follow from the fault
+
+    @property
+    def expectations(self) -> Expectations:
+        """What the run that finds the fault was asked for."""
+        return Expectations(
+            level=self.level, gpus=self.expect_gpus, gfx=self.expect_gfx, rocm=self.expect_rocm, python=self.python
+        )
 
 
 @functools.cache
@@ -154,6 +164,9 @@ def change_files(fault: Fault, tree: Tree, plan: Plan) -> None:
         tree.files[_place(path, tree, plan)] = filled(content, plan)
     for path, outcome in fault.unread.items():
         tree.unread[_place(path, tree, plan)] = outcome
+    for path, outcome in fault.unread_below.items():
+        below = f"{_place(path, tree, plan)}/"
+        tree.unread |= {name: outcome for name in tree.files if name.startswith(below)}
 
 
 def _changed(node: DeviceNode, change: DeviceChange) -> DeviceNode:

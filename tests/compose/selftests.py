@@ -47,9 +47,10 @@ def _isa(plan: Plan, params: Sequence[str]) -> dict[str, Any]:
     leaves, xcr0 = cpuid.leaves(plan)
     read = _ended({"leaves": leaves, "xcr0": xcr0})
     refused = {"ended": "denied", "detail": "SELinux does not allow executable memory", "result": None}
+    lacks = plan.machine.selftest.no_library
     return {
-        "lacks": None,
-        "kernels": [{"name": name, **_kernel(plan, name)} for name in params],
+        "lacks": "the native kernels are not in this installation" if lacks else None,
+        "kernels": [] if lacks else [{"name": name, **_kernel(plan, name)} for name in params],
         "cpuid": refused if plan.machine.selftest.cpuid_refused else read,
     }
 

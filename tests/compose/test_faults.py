@@ -12,6 +12,7 @@ from amdcheck.engine.injection import FactStore
 from amdcheck.engine.registry import all_checks
 from amdcheck.engine.run import RunRequest, run
 from amdcheck.host.capture_file import encode
+from amdcheck.knowledge.remedies import remedies
 from amdcheck.model.expectations import LEVELS, Expectations, Level
 from amdcheck.model.finding import HOST, Finding, skipped
 from tests.compose import ComposedHost, Fault, compose, fault, fault_names
@@ -49,7 +50,7 @@ def missing(found: Iterator[Finding] | list[Finding], host: ComposedHost, one: F
 @pytest.mark.parametrize(("name", "machine"), CASES, ids=[f"{name}-{machine}" for name, machine in CASES])
 def test_fault_is_found_and_nothing_else_fails(name: str, machine: str) -> None:
     one, host = fault(name), compose(machine, name)
-    found = findings(host, Expectations(level=one.level, gpus=one.expect_gpus, python=one.python))
+    found = findings(host, one.expectations)
     assert missing(found, host, one) == []
     others = {
         key(f)
@@ -59,10 +60,22 @@ def test_fault_is_found_and_nothing_else_fails(name: str, machine: str) -> None:
     assert others - healthy_fails(machine, one.level) == set()
 
 
-def test_every_check_has_a_fault() -> None:
-    """A check without a faulty case could pass on anything."""
-    found = {e.id.partition("/")[0] for name in fault_names() for e in fault(name).expect if e.status != "pass"}
-    assert found == {check.id for check in all_checks().values() if check.origin.startswith("amdcheck.checks.")}
+def built_in() -> set[str]:
+    return {check.id for check in all_checks().values() if check.origin.startswith("amdcheck.checks.")}
+
+
+def test_every_check_has_a_healthy_and_a_faulty_case() -> None:
+    """A check without a faulty case could pass on anything, one without a healthy case could pass on nothing."""
+    faulty = {e.id.partition("/")[0] for name in fault_names() for e in fault(name).expect}
+    assert faulty == built_in()
+    healthy = findings(compose("mi210-8gpu-2hive-epyc7763x2"), Expectations())
+    assert {f.check for f in healthy if f.status == "pass"} == built_in()
+
+
+def test_every_outcome_that_has_a_remedy_has_a_fault() -> None:
+    groups = {check.partition(".")[0] for check in built_in()}
+    with_remedy = {id for group in groups for id in remedies(group)}
+    assert with_remedy - {e.id for name in fault_names() for e in fault(name).expect} == set()
 
 
 @pytest.mark.parametrize(
