@@ -125,6 +125,10 @@ class _Worker:
                 facts.get(kind)
             except FactBroke as error:
                 self._send(FactFailed(error.name, error.why))
+        if self._recorder is not None:
+            from amdcheck.host.topology import read_topology
+
+            read_topology(host)
         self._send(Finished(self._take()))
 
     def _send(self, frame: Frame) -> None:
