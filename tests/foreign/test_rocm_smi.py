@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
+import subprocess
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from tests.compose import ComposedHost
-from tests.foreign.conftest import Rendered, output, tool
+from tests.foreign.conftest import TIMEOUT_S, Rendered, output, tool
 
 MACHINES = ["mi100-4gpu-epyc7452", "mi210-8gpu-2hive-epyc7763x2", "mi250x-4oam-8gcd-epyc7763x2"]
 
@@ -23,11 +23,11 @@ _INSIDE = 'mount --make-rprivate / && mount -t tmpfs none /dev/shm && mount --bi
 
 
 def rocm_smi(rendered: Rendered, *arguments: str) -> str:
-    program = tool("rocm-smi", "rocm-smi")
+    program, unshare = tool("rocm-smi", "rocm-smi"), tool("unshare", "util-linux")
     if os.geteuid() != 0:
         pytest.skip("a mount over /sys needs root")
-    unshare = shutil.which("unshare")
-    assert unshare is not None
+    if subprocess.run([unshare, "--mount", "true"], capture_output=True, timeout=TIMEOUT_S).returncode != 0:
+        pytest.skip("no mount namespace of its own may be made here")
     sys = str(rendered.root / "sys")
     return output([unshare, "--mount", "bash", "-c", _INSIDE, "inside", sys, program, *arguments])
 
