@@ -187,7 +187,7 @@ def _gpu_function(plan: Plan, gpu: Gpu, above: str, start: int) -> Function:
 def _gpu_driver(plan: Plan, gpu: Gpu) -> str | None:
     """The driver that is bound: amdgpu only when it is loaded."""
     bound = gpu.slot.driver
-    return bound if bound != "amdgpu" or plan.driver_loaded else None
+    return (bound or None) if bound != "amdgpu" or plan.driver_loaded else None
 
 
 def _vram_window(plan: Plan, gpu: Gpu) -> tuple[int, int]:
