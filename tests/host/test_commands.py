@@ -40,6 +40,9 @@ def sh(text: str, *, timeout_s: float = 10.0) -> CommandResult:
     return ran("sh", "-c", text, timeout_s=timeout_s)
 
 
+FOREVER = f"4711.{os.getpid()}"  # seconds that no other process on this machine sleeps
+
+
 def alive(marker: str) -> list[str]:
     """Processes whose command line holds the marker."""
     found = []
@@ -128,7 +131,7 @@ def test_commands_run_side_by_side_and_answer_in_order() -> None:
 
 def test_one_that_hangs_does_not_keep_the_others() -> None:
     quick, slow = run_commands(
-        [Command(argv=("echo", "hi"), timeout_s=10), Command(argv=("sleep", "4711"), timeout_s=0.3)]
+        [Command(argv=("echo", "hi"), timeout_s=10), Command(argv=("sleep", FOREVER), timeout_s=0.3)]
     )
     assert isinstance(quick, Known)
     assert isinstance(slow, Known)
@@ -136,7 +139,7 @@ def test_one_that_hangs_does_not_keep_the_others() -> None:
     assert slow.value.timed_out
     assert slow.value.rc is None
     assert slow.value.duration_s < 1.0
-    assert alive("4711") == []
+    assert alive(FOREVER) == []
 
 
 def test_a_stubborn_command_is_ended() -> None:
@@ -158,10 +161,10 @@ def test_a_flood_costs_neither_memory_nor_time() -> None:
 
 
 def test_a_child_left_in_the_background_is_ended_and_not_waited_for() -> None:
-    result = sh("sleep 4712 & echo done")
+    result = sh(f"sleep {FOREVER} & echo done")
     assert (result.rc, result.stdout) == (0, "done\n")
     assert result.duration_s < 2
-    assert alive("4712") == []
+    assert alive(FOREVER) == []
 
 
 def test_a_daemon_in_a_session_of_its_own_is_ended() -> None:
@@ -171,7 +174,7 @@ def test_a_daemon_in_a_session_of_its_own_is_ended() -> None:
         "    os.setsid()\n"
         "    if os.fork() == 0:\n"
         "        os.setsid()\n"
-        "        time.sleep(4713)\n"
+        f"        time.sleep({FOREVER})\n"
         "    os._exit(0)\n"
         "print('started', flush=True)\n"
         "time.sleep({seconds})\n"
@@ -180,7 +183,7 @@ def test_a_daemon_in_a_session_of_its_own_is_ended() -> None:
         result = ran(sys.executable, "-c", fork_twice.replace("{seconds}", str(seconds)), timeout_s=1.0)
         assert result.stdout == "started\n"
         assert result.timed_out is timed_out
-        assert alive("4713") == []
+        assert alive(FOREVER) == []
 
 
 def test_no_process_is_left_and_no_stranger_is_ended() -> None:
@@ -189,10 +192,10 @@ def test_no_process_is_left_and_no_stranger_is_ended() -> None:
         time.sleep(60)
         os._exit(0)
     try:
-        sh("sleep 4714 & setsid sleep 4714 & exit 0")
+        sh(f"sleep {FOREVER} & setsid sleep {FOREVER} & exit 0")
         assert os.waitpid(stranger, os.WNOHANG) == (0, 0)
         assert stranger in children()
-        assert alive("4714") == []
+        assert alive(FOREVER) == []
     finally:
         os.kill(stranger, signal.SIGKILL)
         os.waitpid(stranger, 0)
