@@ -254,12 +254,11 @@ def _with_title(finding: Finding, check: Check) -> Finding:
 def _hang(check: Check, what: str, stuck: tuple[Stuck, ...]) -> Finding:
     """The finding that names what blocked, and the processes that could not be ended because of it."""
     is_path = what.startswith("/")
-    source = what if is_path else f"command: {what}"
     seen = [
         shown(f"/proc/{p.pid}/wchan", f"pid {p.pid} state {p.state} sleeps in {p.wchan}", volatile=True) for p in stuck
     ]
     if not seen:
-        seen = [shown(source, "blocked past its deadline; the process could be ended")]
+        seen = [shown(what, "blocked past its deadline; the process could be ended")]
     steps = (
         Step(
             text="See what the kernel says of the device", argv=("dmesg", "--level=err,warn"), root=True, reboot=False
@@ -269,7 +268,7 @@ def _hang(check: Check, what: str, stuck: tuple[Stuck, ...]) -> Finding:
     finding = undetermined(
         check.id,
         Subject(kind="path", id=what) if is_path else HOST,
-        f"{source} blocks: reading it did not end" if is_path else f"{source} blocks: it did not end",
+        f"{what} blocks: reading it did not end" if is_path else f"{what} blocks: it did not end",
         *seen,
         outcome="hang",
         remedy=Remedy(
