@@ -10,7 +10,6 @@ from amdcheck.api import (
     Metric,
     Unknown,
     check,
-    failed,
     has_amd_gpu,
     passed,
     shown,
@@ -38,7 +37,7 @@ def smi_agreement(smi: SmiTools, driver: Driver, platform: Platform, gpus: Gpus,
     Asks rocm-smi for --showdriverversion and --showtopo, amd-smi for static and version, as JSON and side by side, and
     compares with sysfs and the KFD topology: driver version, number of GPUs (devices or partitions, whichever the tool
     counts), how many pairs are joined by XGMI, the NUMA node of each GPU, and the ROCm release the tool belongs to.
-    The kernel's files decide everywhere else; this check finds tools of another installation, containers that see
+    The kernel's files decide, so that a difference warns and never fails; this check finds tools of another installation, containers that see
     other devices, and drivers that hang: a tool slower than five seconds is a finding, one that never answers unknown.
 
     Exit codes prove nothing: rocm-smi leaves with 0 and prints nothing when no driver is loaded, so silence is never
@@ -61,8 +60,7 @@ def _judge(tool: SmiTool, driver: Driver, platform: Platform, gpus: Gpus, kfd: K
     compared = comparisons(tool, driver, platform, gpus, kfd)
     for item in compared:
         if not item.agrees:
-            verdict = failed if item.outcome == "gpus-missing" else warned
-            yield verdict(
+            yield warned(
                 f"{ID}/{item.outcome}",
                 tool.subject,
                 item.difference,
