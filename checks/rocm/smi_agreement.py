@@ -37,8 +37,9 @@ def smi_agreement(smi: SmiTools, driver: Driver, platform: Platform, gpus: Gpus,
     Asks rocm-smi for --showdriverversion and --showtopo, amd-smi for static and version, as JSON and side by side, and
     compares with sysfs and the KFD topology: driver version, number of GPUs (devices or partitions, whichever the tool
     counts), how many pairs are joined by XGMI, the NUMA node of each GPU, and the ROCm release the tool belongs to.
-    The kernel's files decide, so that a difference warns and never fails; this check finds tools of another installation, containers that see
-    other devices, and drivers that hang: a tool slower than five seconds is a finding, one that never answers unknown.
+    The kernel's files decide, so that a difference warns and never fails; this check finds tools of another
+    installation, containers that see other devices, and drivers that hang: a tool slower than five seconds is a
+    finding, one that never answers unknown.
 
     Exit codes prove nothing: rocm-smi leaves with 0 and prints nothing when no driver is loaded, so silence is never
     taken for agreement. For the kernel's own driver rocm-smi prints the kernel release, amd-smi the text of
