@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -9,6 +10,7 @@ from msgspec.structs import replace
 
 from amdcheck.model.finding import Evidence, Finding, Remedy, Step, Subject
 
+_NUMBER = re.compile(r"(\d+)")
 _SHORTEST = 4  # an id such as "0" stands in many strings by chance
 
 
@@ -54,7 +56,7 @@ def _entry(findings: Sequence[Finding]) -> Entry:
         cases=tuple(
             Case(
                 subjects=tuple(f.subject for f in group),
-                sample=group[0] if len(group) == 1 else _generic(group[0]),
+                sample=group[0] if len(group) == 1 else _sample([_generic(f) for f in group]),
             )
             for group in cases.values()
         ),
@@ -78,8 +80,23 @@ def _words(finding: Finding) -> tuple[object, ...]:
         generic.message,
         generic.expected,
         generic.actual,
-        tuple((e.source, e.value, e.note) for e in generic.evidence),
+        tuple((_NUMBER.sub("#", e.source), e.value, e.note) for e in generic.evidence),
     )
+
+
+def _sample(alike: Sequence[Finding]) -> Finding:
+    """The first of findings in the same words; numbers that differ in their evidence's sources become <n>.
+
+    A KFD node or a CPU has its number in the path: /sys/class/kfd/kfd/topology/nodes/<n>/properties.
+    """
+    columns = zip(*(f.evidence for f in alike), strict=True)
+    return replace(alike[0], evidence=tuple(replace(c[0], source=_common([e.source for e in c])) for c in columns))
+
+
+def _common(sources: Sequence[str]) -> str:
+    """Texts that differ in their numbers alone, as one."""
+    parts = zip(*(_NUMBER.split(source) for source in sources), strict=True)
+    return "".join(words[0] if len(set(words)) == 1 else "<n>" for words in parts)
 
 
 def _generic(finding: Finding) -> Finding:

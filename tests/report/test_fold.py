@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from amdcheck.model.finding import HOST, Subject, passed, shown
+from amdcheck.model.finding import HOST, Finding, Subject, passed, shown
 from amdcheck.report.fold import fold
 from tests.report import samples
 from tests.report.samples import gpu, narrow_link
@@ -59,3 +59,15 @@ def test_order_is_that_of_the_first_finding() -> None:
     first = passed("cpu.isa", HOST, "a", shown("x", "y"))
     entries = fold([first, narrow_link(gpu(1)), narrow_link(gpu(2))])
     assert [entry.first.id for entry in entries] == ["cpu.isa/ok", "pci.link-width/degraded"]
+
+
+def test_evidence_from_numbered_paths_is_told_once() -> None:
+    def of_node(node: int) -> Finding:
+        source = f"/sys/class/kfd/kfd/topology/nodes/{node}/properties"
+        return passed("memory.managed-mode", gpu(node), "It migrates.", shown(source, "gfx90a"))
+
+    (entry,) = fold([of_node(2), of_node(3), of_node(4)])
+    (case,) = entry.cases
+    assert len(case.subjects) == 3
+    assert case.sample.evidence[0].source == "/sys/class/kfd/kfd/topology/nodes/<n>/properties"
+    assert case.sample.evidence[0].value == "gfx90a"
