@@ -44,6 +44,7 @@ _VERDICT_MARKS: Mapping[Verdict, tuple[str, str]] = {
 _NOUNS: Mapping[str, tuple[str, str]] = {
     "gpu": ("GPU", "GPUs"),
     "cpu": ("CPU", "CPUs"),
+    "isa": ("instruction set", "instruction sets"),
     "pci": ("PCI device", "PCI devices"),
     "numa": ("NUMA node", "NUMA nodes"),
     "process": ("process", "processes"),
@@ -364,15 +365,20 @@ def _step(page: _Page, steps: Sequence[Step], *, number: int | None, privileged:
 
 def _subjects(shown: Sequence[Subject], total: int) -> str:
     if total == 1:
-        return f"{_noun(shown[0].kind)[0]} {shown[0].id}"
+        return f"{_noun(_kind(shown[0]))[0]} {shown[0].id}"
     more = f" and {total - len(shown)} more" if total > len(shown) else ""
     return f"{_how_many(shown, total)}: {', '.join(s.id for s in shown)}{more}"
 
 
 def _how_many(subjects: Sequence[Subject], total: int) -> str:
-    kinds = {s.kind for s in subjects}
+    kinds = {_kind(s) for s in subjects}
     kind = kinds.pop() if len(kinds) == 1 else "subject"
     return f"{total} {_noun(kind)[1]}"
+
+
+def _kind(subject: Subject) -> str:
+    """What a person calls it: a CPU has a number, an instruction set of it a name."""
+    return "isa" if subject.kind == "cpu" and not subject.id.isdecimal() else subject.kind
 
 
 def _noun(kind: str) -> tuple[str, str]:
