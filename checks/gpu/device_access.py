@@ -20,9 +20,10 @@ from amdcheck.api import (
     undetermined,
     warned,
 )
-from amdcheck.facts.devices import KFD_DEVICE, DeviceNode, DeviceNodes, JudgedUser, access
+from amdcheck.facts.devices import KFD_DEVICE, DeviceNode, DeviceNodes
 from amdcheck.facts.driver import Driver
 from amdcheck.facts.gpus import Gpus
+from amdcheck.facts.judged_user import User, access
 from amdcheck.facts.platform import Platform
 from amdcheck.knowledge.remedies import remedy
 
@@ -71,7 +72,7 @@ def device_access(gpus: Gpus, devices: DeviceNodes, driver: Driver, platform: Pl
             yield _judge(gpu.subject, nodes, user, platform)
 
 
-def _judge(subject: Subject, nodes: list[DeviceNode], user: JudgedUser, platform: Platform) -> Finding:
+def _judge(subject: Subject, nodes: list[DeviceNode], user: User, platform: Platform) -> Finding:
     if not nodes:
         why = Unknown("absent", "/dev/dri", "the driver names no render node for this GPU")
         return undetermined(ID, subject, "Which render node the GPU has could not be found out.", because=why)
@@ -85,7 +86,7 @@ def _judge(subject: Subject, nodes: list[DeviceNode], user: JudgedUser, platform
     return passed(ID, subject, f"{user.label} may use {nodes[0].path}{more} ({how}).", *map(_seen, nodes))
 
 
-def _problem(subject: Subject, node: DeviceNode, user: JudgedUser, platform: Platform) -> Finding | None:
+def _problem(subject: Subject, node: DeviceNode, user: User, platform: Platform) -> Finding | None:
     if isinstance(node.stat, Unknown):
         if node.stat.reason == "absent":
             return _fail(subject, node, user, "not-passed" if platform.container else "no-device", "it does not exist")
@@ -120,7 +121,7 @@ def _how_to_allow(node: DeviceNode, platform: Platform) -> tuple[str, str]:
     return "not-in-group", "the user is not in its group"
 
 
-def _fail(subject: Subject, node: DeviceNode, user: JudgedUser, outcome: str, reason: str) -> Finding:
+def _fail(subject: Subject, node: DeviceNode, user: User, outcome: str, reason: str) -> Finding:
     stat = node.stat.or_none()
     fix = remedy(
         f"{ID}/{outcome}",
@@ -150,5 +151,5 @@ def _seen(node: DeviceNode) -> Evidence:
     return shown(node.path, node.rights, note=note)
 
 
-def _who(user: JudgedUser) -> Evidence:
+def _who(user: User) -> Evidence:
     return shown("judged user", f"{user.label} (uid {user.uid}), groups {' '.join(map(str, user.groups[:64]))}")

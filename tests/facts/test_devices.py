@@ -5,15 +5,16 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from amdcheck.facts.devices import DeviceNodes, JudgedUser, access, parse_status
+from amdcheck.facts.devices import DeviceNodes
+from amdcheck.facts.judged_user import User, access, parse_status
 from amdcheck.host.protocol import AclEntry, Stat, UdevDevice
 from amdcheck.model.expectations import Expectations
 from amdcheck.model.value import Known, Unknown
 from tests.gpu_hosts import KFD_STAT, USER, gpu_host
 from tests.judge import read_fact
 
-ANN = JudgedUser(uid=1000, user="ann", groups=(1000, 109), is_reader=True)
-BOB = JudgedUser(uid=1001, user="bob", groups=(1001,), is_reader=True)
+ANN = User(uid=1000, user="ann", groups=(1000, 109), is_reader=True)
+BOB = User(uid=1001, user="bob", groups=(1001,), is_reader=True)
 STATUS = "Name:\tvllm\nUid:\t0\t1001\t1001\t1001\nGid:\t0\t1001\t1001\t1001\nGroups:\t44 109 \n"
 QUICK = Expectations(level="quick")
 
@@ -40,13 +41,13 @@ def acl(*named: AclEntry, group: int = 6, mask: int = 6) -> tuple[AclEntry, ...]
         (node(0o640), ANN, False, "group"),
         (node(0o606), ANN, False, "group"),  # the group's lack is not made up for by others' right
         (node(0o060, uid=1000), ANN, False, "owner"),
-        (node(0o600), JudgedUser(uid=0, user="root", groups=(0,), is_reader=True), True, "root"),
+        (node(0o600), User(uid=0, user="root", groups=(0,), is_reader=True), True, "root"),
         (node(0o660, *acl(entry("user", 6, 1001))), BOB, True, "acl-user"),
         (node(0o660, *acl(entry("user", 6, 1001), mask=4)), BOB, False, "acl-user"),
         (node(0o660, *acl(entry("group", 6, 1001), group=0)), BOB, True, "group"),
     ],
 )
-def test_access_as_the_kernel_decides_it(stat: Stat, user: JudgedUser, allowed: bool, by: str) -> None:
+def test_access_as_the_kernel_decides_it(stat: Stat, user: User, allowed: bool, by: str) -> None:
     assert (access(stat, user).allowed, access(stat, user).by) == (allowed, by)
 
 
@@ -64,9 +65,7 @@ def test_the_judged_user_is_whoever_runs_amdcheck() -> None:
     machine = gpu_host("mi210", 1)
     machine.identity = USER
     devices = read_fact(DeviceNodes, machine.host(), QUICK)
-    assert devices.user == Known(
-        JudgedUser(uid=1000, user="ann", groups=(1000, 109), is_reader=True), "process credentials"
-    )
+    assert devices.user == Known(User(uid=1000, user="ann", groups=(1000, 109), is_reader=True), "process credentials")
     assert [(n.path, n.gpu, n.group, n.opened) for n in devices.nodes] == [
         ("/dev/kfd", None, "render", None),
         ("/dev/dri/renderD128", "0000:12:00.0", "render", None),
@@ -78,7 +77,7 @@ def test_the_judged_user_is_the_process_that_pid_names() -> None:
     machine.files["/proc/4711/status"] = STATUS
     machine.files["/etc/passwd"] = "root:x:0:0::/root:/bin/sh\nllm:x:1001:1001::/srv:/bin/false\n"
     user = read_fact(DeviceNodes, machine.host(), Expectations(pid=4711)).user
-    assert user.or_none() == JudgedUser(uid=1001, user="llm", groups=(1001, 44, 109), is_reader=False)
+    assert user.or_none() == User(uid=1001, user="llm", groups=(1001, 44, 109), is_reader=False)
 
 
 def test_a_service_that_runs_is_judged_by_its_first_process() -> None:
@@ -97,7 +96,7 @@ def test_a_service_that_does_not_run_is_judged_by_its_unit_and_drop_ins() -> Non
     machine.files["/etc/passwd"] = "llm:x:1001:1001::/srv:/bin/false\n"
     machine.files["/etc/group"] = "llm:x:1001:\nrender:x:109:ann,llm\nvideo:x:44:\n"
     user = read_fact(DeviceNodes, machine.host(), Expectations(service="vllm.service")).user
-    assert user.or_none() == JudgedUser(uid=1001, user="llm", groups=(1001, 109, 44), is_reader=False)
+    assert user.or_none() == User(uid=1001, user="llm", groups=(1001, 109, 44), is_reader=False)
 
 
 @pytest.mark.parametrize("service", ["nothere", "../../etc/passwd", "a b", "x\n"])
