@@ -58,7 +58,7 @@ class JudgedUser(Struct, frozen=True, kw_only=True):
     pid: int | None  # the process that is judged; None: whoever runs amdcheck, or a service that does not run
     asked_for: bool  # --pid or --service named it
     environment: Value[dict[str, str]]
-    home: Value[str]  # HOME of that environment, else the account's
+    home: Value[str | None]  # HOME of that environment, else the account's; None: there is no such account
 
     @classmethod
     def read(cls, host: Host, expect: Expectations) -> JudgedUser:
@@ -112,7 +112,7 @@ def _judged(
     return JudgedUser(user=user, pid=pid, asked_for=asked_for, environment=environment, home=home)
 
 
-def _home(host: Host, user: Value[User], environment: Value[dict[str, str]]) -> Value[str]:
+def _home(host: Host, user: Value[User], environment: Value[dict[str, str]]) -> Value[str | None]:
     """Where HOME or the account says; unknown while an environment that might name another was not read."""
     if isinstance(environment, Unknown):
         return environment
@@ -124,10 +124,11 @@ def _home(host: Host, user: Value[User], environment: Value[dict[str, str]]) -> 
     accounts = host.read("/etc/passwd")
     if isinstance(accounts, Unknown):
         return accounts
-    homes = [home for _, uid, _, home in _accounts(accounts.value) if uid == user.value.uid]
-    if homes:
-        return Known(homes[0], accounts.source)
-    return Unknown("absent", accounts.source, f"no account with uid {user.value.uid}")
+    who = user.value
+    home = next((home for _, uid, _, home in _accounts(accounts.value) if uid == who.uid), None)
+    if home is None and who.user is not None:
+        return Unknown("absent", accounts.source, f"the account of {who.label} is kept elsewhere")
+    return Known(home if home and home.startswith("/") else None, accounts.source)
 
 
 def _reader(identity: Identity) -> User:

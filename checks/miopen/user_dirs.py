@@ -12,7 +12,6 @@ from amdcheck.api import (
     Subject,
     Unknown,
     check,
-    evidence,
     failed,
     passed,
     shown,
@@ -41,29 +40,35 @@ def user_dirs(user: MiopenUser) -> Iterator[Finding]:
 
     Source: MIOpen db_path.cpp.in, binary_cache.cpp, expanduser.cpp.
     """
-    if not user.folders:
+    if user.without_place:
         yield _no_home(user)
     for folder in user.folders:
         yield _judge(folder, user)
 
 
 def _no_home(user: MiopenUser) -> Finding:
-    if isinstance(user.home, Unknown) and user.home.reason != "failed":
-        return undetermined(ID, HOST, "The user's home directory could not be read.", because=user.home)
+    if isinstance(user.home, Unknown):
+        message = "Where the user's home directory is could not be found out."
+        return undetermined(ID, HOST, message, because=user.home)
     verdict = failed if user.asked_for else warned
-    message = "The user has no home directory: MIOpen has nowhere to write."
-    return verdict(f"{ID}/no-home", HOST, message, evidence(user.home), remedy=remedy(f"{ID}/no-home"))
+    message = f"The user has no home directory: MIOpen has nowhere to keep its {' and '.join(user.without_place)}."
+    read = shown(user.home.source, "no home directory")
+    return verdict(f"{ID}/no-home", HOST, message, read, remedy=remedy(f"{ID}/no-home"))
 
 
 def _judge(folder: UserFolder, user: MiopenUser) -> Finding:
     subject = Subject(kind="path", id=folder.path)
-    if isinstance(folder.writable, Unknown):
-        return undetermined(
-            ID, subject, f"The {folder.purpose}'s folder could not be examined.", because=folder.writable
-        )
+    unexamined = f"The {folder.purpose}'s folder could not be examined."
+    if isinstance(user.user, Unknown):
+        return undetermined(ID, subject, unexamined, because=user.user)
     if isinstance(folder.stat, Unknown):
-        return undetermined(ID, subject, f"The {folder.purpose}'s folder could not be examined.", because=folder.stat)
-    who = user.name.or_none() or f"uid {user.uid.or_none()}"
+        return undetermined(ID, subject, unexamined, because=folder.stat)
+    if isinstance(folder.writable, Unknown):
+        return undetermined(ID, subject, unexamined, because=folder.writable)
+    if folder.writable.value and isinstance(folder.read_only_mount, Unknown):
+        message = f"Whether the {folder.purpose}'s folder lies on a read-only file system could not be found out."
+        return undetermined(ID, subject, message, because=folder.read_only_mount)
+    who = user.user.value.label
     read = shown(folder.nearest, _described(folder.stat.value), note=f"{folder.purpose} of {who}")
     if not folder.writable.value or folder.read_only_mount.or_none():
         verdict = failed if user.asked_for else warned

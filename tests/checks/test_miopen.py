@@ -252,8 +252,13 @@ def home(*, mode: int = 0o755, uid: int = 1200, magic: int = EXT4) -> Stat:
     return Stat(kind="dir", mode=mode, uid=uid, gid=uid, size=4096, device=None, acl=(), filesystem=magic)
 
 
-def of_user(stat: Stat | None, *, pid: int | None = None, **files: str) -> list[Finding]:
+MOUNTS = "/dev/sda1 / ext4 rw,relatime 0 0\n"
+
+
+def of_user(stat: Stat | None, *, pid: int | None = None, mounts: str | None = MOUNTS, **files: str) -> list[Finding]:
     on = machine()
+    if mounts is not None:
+        on.files |= {f"/proc/{pid or 'self'}/mounts": mounts}
     on.files |= {"/etc/passwd": "serve:x:1200:1200::/home/serve:/bin/sh\n"}
     on.files |= {
         "/proc/77/status": "Uid:\t1200\t1200\t1200\t1200\nGid:\t1200\t1200\nGroups:\t1200\n",
@@ -293,6 +298,20 @@ def test_shared_home_that_miopen_does_not_avoid() -> None:
 def test_folder_that_a_variable_moves_onto_nfs_is_not_avoided() -> None:
     first, _ = of_user(home(magic=NFS), pid=77, environ="MIOPEN_USER_DB_PATH=/home/serve/db\0")
     assert summary(first) == ("miopen.user-dirs/shared-home", "warn", "path /home/serve/db")
+
+
+@pytest.mark.parametrize("pid", [None, 77])
+def test_folder_of_which_no_mount_table_was_read_is_unknown_and_not_writable(pid: int | None) -> None:
+    first, second = of_user(home(), pid=pid, mounts=None)
+    assert summary(first) == ("miopen.user-dirs/absent", "unknown", "path /home/serve/.config/miopen")
+    assert sources(first) == [f"/proc/{pid or 'self'}/mounts"]
+    assert second.id == "miopen.user-dirs/absent"
+
+
+def test_read_only_mount_of_the_judged_process_alone_fails() -> None:
+    first, _ = of_user(home(), pid=77, mounts="overlay / overlay ro,relatime 0 0\n")
+    assert summary(first) == ("miopen.user-dirs/not-writable", "fail", "path /home/serve/.config/miopen")
+    assert first.message.endswith("/home/serve lies on a read-only file system.")
 
 
 def test_random_uid_without_account_or_home() -> None:

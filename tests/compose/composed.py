@@ -92,7 +92,7 @@ class ComposedHost:
         groups = {GROUP_IDS.get(name, user.uid) for name in user.groups}
         return Identity(
             uid=user.uid,
-            user=user.name,
+            user=user.name if user.known else None,
             groups=tuple(sorted(groups)),
             group_names={name: GROUP_IDS[name] for name in ("render", "video")},
             node_name=None,

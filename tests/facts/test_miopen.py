@@ -270,7 +270,8 @@ def user(
 
 def test_home_of_whoever_runs() -> None:
     read = user({"/home/serve": folder()})
-    assert (read.name.or_none(), read.home.or_none(), read.asked_for) == ("serve", "/home/serve", False)
+    assert isinstance(read.user, Known)
+    assert (read.user.value.label, read.home.or_none(), read.asked_for) == ("serve", "/home/serve", False)
     assert [(f.purpose, f.path, f.nearest, f.writable.or_none()) for f in read.folders] == [
         ("user database", "/home/serve/.config/miopen", "/home/serve", True),
         ("kernel cache", "/home/serve/.cache/miopen", "/home/serve", True),
@@ -294,7 +295,7 @@ def test_process_of_a_service_with_its_own_environment() -> None:
 @pytest.mark.parametrize("service", ["../../../etc", "a/b", "", ".hidden"])
 def test_service_name_never_leaves_its_folder(service: str) -> None:
     read = user({}, service=service)
-    assert isinstance(read.uid, Unknown)
+    assert isinstance(read.user, Unknown)
     assert read.folders == ()
 
 
@@ -337,8 +338,69 @@ def test_random_uid_of_a_container_has_no_account() -> None:
     host = memory_host({"/etc/passwd": PASSWD}, identity=Identity(
         uid=1000680000, user=None, groups=(0,), group_names={}, node_name=None))  # fmt: skip
     read = read_fact(MiopenUser, host, Expectations(level="quick"))
+    assert read.home == Known(None, "/etc/passwd")
+    assert (read.folders, read.without_place) == ((), ("user database", "kernel cache"))
+
+
+def test_account_of_a_directory_service_has_a_home_that_is_not_known() -> None:
+    ann = Identity(uid=71234, user="ann", groups=(71234,), group_names={}, node_name=None)
+    read = read_fact(MiopenUser, memory_host({"/etc/passwd": PASSWD}, identity=ann), Expectations(level="quick"))
     assert isinstance(read.home, Unknown)
+    assert (read.home.reason, read.home.source) == ("absent", "/etc/passwd")
+
+
+STATUS = "Uid:\t1200\t1200\t1200\t1200\nGid:\t1200\t1200\t1200\t1200\nGroups:\t109\n"
+
+
+def test_mounts_are_those_of_the_judged_process() -> None:
+    files = {
+        "/proc/7/status": STATUS,
+        "/proc/7/environ": "HOME=/home/serve\0",
+        "/proc/7/mounts": "overlay / overlay ro,relatime 0 0\n",
+        "/proc/self/mounts": "/dev/sda1 / ext4 rw,relatime 0 0\n",
+    }
+    read = user({"/home/serve": folder()}, files, pid=7)
+    assert [f.read_only_mount for f in read.folders] == [Known(True, "/proc/7/mounts")] * 2
+
+
+def test_process_whose_environment_may_not_be_read_leaves_the_folders_unknown() -> None:
+    files = {"/etc/passwd": PASSWD, "/proc/7/status": STATUS}
+    host = memory_host(files, outcomes={"/proc/7/environ": "denied"}, stats={"/home/serve": folder()})
+    read = read_fact(MiopenUser, host, Expectations(level="quick", pid=7))
     assert read.folders == ()
+    assert read.home == Unknown("denied", "/proc/7/environ")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/sys/fs/cgroup/systemd/system.slice/vllm@0.service",
+        "/sys/fs/cgroup/system.slice/system-vllm.slice/vllm@0.service",
+    ],
+)
+def test_service_is_found_under_cgroup_v1_and_in_the_slice_of_its_template(path: str) -> None:
+    files = {f"{path}/cgroup.procs": "7\n", "/proc/7/status": STATUS, "/proc/7/environ": "HOME=/srv/serve\0"}
+    read = user({"/srv/serve": folder()}, files, service="vllm@0")
+    assert [f.path for f in read.folders] == ["/srv/serve/.config/miopen", "/srv/serve/.cache/miopen"]
+
+
+def test_service_that_does_not_run_is_judged_by_its_template_and_what_that_sets() -> None:
+    unit = '[Service]\nUser=serve\nEnvironment="MIOPEN_USER_DB_PATH=/var/lib/miopen" HSA_XNACK=1\n'
+    files = {"/etc/systemd/system/vllm@.service": unit, "/etc/group": ""}
+    read = user({"/var/lib/miopen": folder()}, files, service="vllm@0")
+    assert (read.asked_for, read.xnack, read.home.or_none()) == (True, True, "/home/serve")
+    assert [(f.path, f.writable.or_none()) for f in read.folders] == [
+        ("/var/lib/miopen", True),
+        ("/home/serve/.cache/miopen", None),  # nothing is recorded of /home
+    ]
+
+
+def test_environment_file_of_a_service_that_does_not_run_leaves_its_folders_unknown() -> None:
+    files = {"/etc/systemd/system/vllm.service": "[Service]\nUser=serve\nEnvironmentFile=-/etc/default/vllm\n"}
+    read = user({"/home/serve": folder()}, files, service="vllm")
+    assert read.folders == ()
+    assert isinstance(read.home, Unknown)
+    assert read.home.reason == "failed"
 
 
 @given(st.text(max_size=120), st.text(max_size=120))
