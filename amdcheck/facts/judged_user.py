@@ -124,10 +124,7 @@ def _home(host: Host, user: Value[User], environment: Value[dict[str, str]]) -> 
     accounts = host.read("/etc/passwd")
     if isinstance(accounts, Unknown):
         return accounts
-    who = user.value
-    home = next((home for _, uid, _, home in _accounts(accounts.value) if uid == who.uid), None)
-    if home is None and who.user is not None:
-        return Unknown("absent", accounts.source, f"the account of {who.label} is kept elsewhere")
+    home = next((home for _, uid, _, home in _accounts(accounts.value) if uid == user.value.uid), None)
     return Known(home if home and home.startswith("/") else None, accounts.source)
 
 

@@ -19,6 +19,7 @@ from amdcheck.host.capture import (
     selftest_key,
     to_text,
 )
+from amdcheck.host.environ import is_environment, without_secrets
 from amdcheck.host.paths import FILE_LIMIT, bad_argv, bad_path, utf8_text
 from amdcheck.host.protocol import (
     READ_LIMIT,
@@ -124,7 +125,7 @@ class Recorded(Struct, kw_only=True):
 
 
 class RecordingHost:
-    """Answers like `inner` and records every answer."""
+    """Answers like `inner` and records every answer; of an environment only what may be known elsewhere."""
 
     def __init__(self, inner: Host) -> None:
         self.source: Literal["live", "capture", "tree"] = inner.source
@@ -142,7 +143,11 @@ class RecordingHost:
 
     def read_bytes(self, path: str, *, limit: int = READ_LIMIT) -> Value[bytes]:
         answer = self._inner.read_bytes(path, limit=limit)
-        if bad_path(path) is None:
+        if bad_path(path) is not None:
+            return answer
+        if is_environment(path) and isinstance(answer, Known):
+            self._recorded.keep_file(path, Known(without_secrets(answer.value), answer.source), cut=False)
+        else:
             cut = isinstance(answer, Known) and len(answer.value) >= min(limit, FILE_LIMIT)
             self._recorded.keep_file(path, answer, cut=cut)
         return answer

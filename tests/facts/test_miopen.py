@@ -342,13 +342,6 @@ def test_random_uid_of_a_container_has_no_account() -> None:
     assert (read.folders, read.without_place) == ((), ("user database", "kernel cache"))
 
 
-def test_account_of_a_directory_service_has_a_home_that_is_not_known() -> None:
-    ann = Identity(uid=71234, user="ann", groups=(71234,), group_names={}, node_name=None)
-    read = read_fact(MiopenUser, memory_host({"/etc/passwd": PASSWD}, identity=ann), Expectations(level="quick"))
-    assert isinstance(read.home, Unknown)
-    assert (read.home.reason, read.home.source) == ("absent", "/etc/passwd")
-
-
 STATUS = "Uid:\t1200\t1200\t1200\t1200\nGid:\t1200\t1200\t1200\t1200\nGroups:\t109\n"
 
 

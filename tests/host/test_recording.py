@@ -13,6 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from amdcheck.facts.miopen_user import MiopenUser
+from amdcheck.facts.platform import Platform
 from amdcheck.host.capture import Capture, Manifest
 from amdcheck.host.capture_file import decode, encode
 from amdcheck.host.live import LiveHost
@@ -30,8 +32,10 @@ from amdcheck.host.protocol import (
 )
 from amdcheck.host.recording import Recorded, RecordingHost, merge
 from amdcheck.host.snapshot import SnapshotHost
+from amdcheck.model.expectations import Expectations
 from amdcheck.model.value import Known, Unknown
 from tests.host.test_trees import PATHS, pack, write_tree
+from tests.judge import read_fact
 from tests.memory_host import memory_host
 
 MANIFEST = Manifest(
@@ -297,3 +301,44 @@ def test_taking_empties_the_recorder() -> None:
     assert recorder.source == "capture"
     assert recorder.take().files == {"/é": "größer".encode()}
     assert recorder.take() == Recorded()
+
+
+# -- environments ------------------------------------------------------------------------------------------------------
+
+ENVIRON = (
+    b"HOME=/srv/serve\0container=podman\0MIOPEN_USER_DB_PATH=/var/lib/miopen\0HSA_XNACK=1\0"
+    b"VLLM_MAX_NUM_BATCHED_TOKENS=8192\0HF_TOKEN=s3cret-1\0VLLM_API_KEY=s3cret-2\0"
+    b"DATABASE_URL=postgres://u:s3cret-3@db/x\0LD_PRELOAD=s3cret-4.so\0s3cret-5 written over it\0s3cret6\0"
+    b"-s3cret-7=1\0SPLIT=s3cret\n-8\0\xffS3=s3cret-9\0LAST=s3cret-10"
+)
+
+
+@pytest.mark.parametrize("path", ["/proc/1/environ", "/proc/4242/environ", "/proc/self/task/7/environ"])
+@pytest.mark.parametrize("limit", [1 << 20, len(ENVIRON)])
+def test_no_secret_of_an_environment_gets_into_a_capture(path: str, limit: int) -> None:
+    recorder = RecordingHost(memory_host({path: ENVIRON}))
+    assert recorder.read_bytes(path, limit=limit) == Known(ENVIRON, path)  # the run itself sees all of it
+    capture = written_and_read([recorder])
+    assert "s3cret" not in msgspec.json.encode(capture).decode()
+    assert capture.files[path] == (
+        "HOME=/srv/serve\0container=podman\0MIOPEN_USER_DB_PATH=/var/lib/miopen\0HSA_XNACK=1\0"
+        "VLLM_MAX_NUM_BATCHED_TOKENS=8192\0HF_TOKEN\0VLLM_API_KEY\0DATABASE_URL\0LD_PRELOAD\0SPLIT\0LAST\0"
+    )
+
+
+def test_replay_finds_in_a_reduced_environment_what_the_facts_read() -> None:
+    files: dict[str, str | bytes] = {
+        "/proc/1/environ": ENVIRON,
+        "/proc/7/environ": ENVIRON,
+        "/proc/7/status": "Uid:\t1200\t1200\t1200\t1200\nGid:\t1200\t1200\t1200\t1200\nGroups:\t109\n",
+        "/etc/passwd": "serve:x:1200:1200::/home/serve:/bin/sh\n",
+        "/proc/self/cgroup": "0::/\n",
+    }
+    recorder = RecordingHost(memory_host(files))
+    of_seven = Expectations(level="quick", pid=7)
+    user, platform = read_fact(MiopenUser, recorder, of_seven), read_fact(Platform, recorder, of_seven)
+    replay = SnapshotHost(written_and_read([recorder]))
+    assert read_fact(MiopenUser, replay, of_seven) == user
+    assert read_fact(Platform, replay, of_seven) == platform
+    assert (user.home.or_none(), user.xnack, platform.container) == ("/srv/serve", True, "podman")
+    assert user.folders[0].path == "/var/lib/miopen"
