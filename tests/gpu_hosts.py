@@ -57,6 +57,12 @@ class Machine:
         for name, value in attributes.items():
             self.files[f"{self.pci(bdf)}/{name}"] = f"{value}\n"
 
+    def unread(self, path: str, outcome: Outcome) -> None:
+        """Let a file, link or folder answer with this outcome."""
+        self.files.pop(path, None)
+        self.links.pop(path, None)
+        self.outcomes[path] = outcome
+
     def take_off_bus(self, bdf: str) -> None:
         """Remove a device from the bus listing, its files included; the KFD forgets it too."""
         place = self.pci(bdf)

@@ -29,6 +29,10 @@ class DeviceNode(Struct, frozen=True, kw_only=True):
     opened: Value[OpenOutcome] | None
     seat: bool  # udev's uaccess tag: logind gives it to whoever sits at the machine
 
+    def answer_to(self, user: User) -> Value[OpenOutcome] | None:
+        """What opening it gave this user: known of the one who runs amdcheck alone, in whose cgroup it was opened."""
+        return self.opened if user.is_reader else None
+
     @property
     def rights(self) -> str:
         """Kind, mode and owners in one word each: char 0660 uid 0 gid 109 (render)."""

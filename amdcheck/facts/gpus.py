@@ -104,21 +104,27 @@ class Gpus(Struct, frozen=True, kw_only=True):
     """`devices` counts physical devices, never partitions.
 
     Where the bus listing was read, it alone says what is there: a KFD node whose device is not on it is in `off_bus`.
-    Without a listing the KFD nodes are the devices.
+    Without a listing the KFD nodes are the devices. `unidentified` are on the listing and may be GPUs to judge: what
+    tells it could not be read.
     """
 
     listing: Value[tuple[str, ...]]
     devices: tuple[Gpu, ...]
     not_judged: tuple[NotJudged, ...]
+    unidentified: dict[str, Unknown]  # by BDF
     off_bus: tuple[str, ...]
 
     @classmethod
     def read(cls, host: Host, pci: PciTree, kfd: Kfd) -> Gpus:
+        listing = pci.listing
         on_bus: dict[str, PciDevice] = {}
         not_judged = []
+        unidentified = dict(pci.unreadable)
         for device in pci.gpus():
-            reason = _why_not(device)
-            if reason is None:
+            unread, reason = _what_tells(device), _why_not(device)
+            if unread is not None:
+                unidentified[device.bdf] = unread
+            elif reason is None:
                 on_bus[device.bdf] = device
             else:
                 not_judged.append(
@@ -131,21 +137,23 @@ class Gpus(Struct, frozen=True, kw_only=True):
                 )
         nodes: dict[str, list[KfdNode]] = {}
         for node in kfd.gpu_nodes:
-            nodes.setdefault(_address_of(node, [*on_bus, *(n.bdf for n in not_judged)]), []).append(node)
+            listed = [*on_bus, *unidentified, *(n.bdf for n in not_judged)]
+            nodes.setdefault(_address_of(node, listed), []).append(node)
         for passed_over in not_judged:
             nodes.pop(passed_over.bdf, None)
         strangers = [bdf for bdf in nodes if bdf not in on_bus]
-        only_kfd = strangers if isinstance(pci.listing, Unknown) else []
+        only_kfd = strangers if isinstance(listing, Unknown) else []
         slots = _slots(host) if on_bus else {}
         devices = [
             *(_on_bus(host, device, nodes.get(bdf, []), kfd, slots) for bdf, device in on_bus.items()),
             *(_from_kfd(bdf, nodes[bdf], pci) for bdf in only_kfd),
         ]
         return cls(
-            listing=pci.listing,
+            listing=listing,
             devices=tuple(sorted(devices, key=lambda gpu: gpu.bdf)),
             not_judged=tuple(not_judged),
-            off_bus=tuple(sorted(set(strangers) - set(only_kfd))),
+            unidentified=unidentified,
+            off_bus=tuple(sorted(bdf for bdf in strangers if isinstance(listing, Known) and bdf not in listing.value)),
         )
 
 
@@ -155,6 +163,8 @@ def has_amd_gpu(gpus: Gpus) -> str | None:
         return None
     if isinstance(gpus.listing, Unknown):
         return "no AMD GPU found; the PCI listing could not be read, see gpu.present"
+    if gpus.unidentified:
+        return f"no AMD GPU found; {len(gpus.unidentified)} PCI devices do not say what they are, see gpu.present"
     if gpus.not_judged:
         return "no AMD GPU to judge: " + "; ".join(
             f"{n.bdf} ({n.device_id}) is {n.reason}" for n in gpus.not_judged[:3]
@@ -162,14 +172,24 @@ def has_amd_gpu(gpus: Gpus) -> str | None:
     return "no AMD GPU on the PCI bus"
 
 
+def _what_tells(device: PciDevice) -> Unknown | None:
+    """What could not be read and would tell whether this device of AMD's is to be judged; None when that is known."""
+    if device.is_virtual_function or device.driver.or_none() == "amdgpu":
+        return None
+    if isinstance(device.device, Unknown):
+        return device.device
+    if product_of(device.device.value) is not None or reason_not_judged(device.device.value) is not None:
+        return None
+    driver = device.driver
+    return driver if isinstance(driver, Unknown) and driver.reason != "absent" else None
+
+
 def _why_not(device: PciDevice) -> str | None:
     """Why this device of AMD's is not judged; None when it is."""
     if device.is_virtual_function:
         return "a virtual function of this host: judged in the guest that gets it"
     bound = device.driver.or_none() == "amdgpu"
-    if isinstance(device.device, Unknown):
-        return None if bound else "a device whose id could not be read"
-    if product_of(device.device.value) is not None:
+    if isinstance(device.device, Unknown) or product_of(device.device.value) is not None:
         return None
     return reason_not_judged(device.device.value) or (
         None if bound else "neither in the table of compute GPUs nor bound to amdgpu"
@@ -196,13 +216,14 @@ def _address_of(node: KfdNode, listed: Iterable[str]) -> str:
 
 def _on_bus(host: Host, device: PciDevice, nodes: list[KfdNode], kfd: Kfd, slots: dict[str, str]) -> Gpu:
     partitions = tuple(_partitions(nodes))
-    device_id = device.device.or_none()
+    read_id = _device_id(device.device, nodes)
+    device_id = read_id.or_none()
     product = _product(device_id, device.revision.or_none(), partitions)
     asleep = device.runtime_status.or_none() == "suspended"
     return Gpu(
         bdf=device.bdf,
         on_bus=True,
-        device_id=device.device,
+        device_id=read_id,
         class_code=device.class_code,
         driver=device.driver,
         product=product[0] if product else None,
@@ -229,9 +250,8 @@ def _from_kfd(bdf: str, nodes: list[KfdNode], pci: PciTree) -> Gpu:
     """A device known from its KFD nodes alone, where no bus listing could be read."""
     partitions = tuple(_partitions(nodes))
     source = f"{TOPOLOGY}/nodes/{nodes[0].id}/properties"
-    properties = nodes[0].properties.or_none() or {}
-    number = properties.get("device_id")
-    device_id = f"0x{number:04x}" if number else None
+    read_id = _device_id(Unknown("absent", source, "no device_id"), nodes)
+    device_id = read_id.or_none()
     product = _product(device_id, None, partitions)
     unread = pci.listing if isinstance(pci.listing, Unknown) else Unknown("absent", f"{DEVICES}/{bdf}")
     memory = [partition.memory_bytes for partition in partitions]
@@ -239,7 +259,7 @@ def _from_kfd(bdf: str, nodes: list[KfdNode], pci: PciTree) -> Gpu:
     return Gpu(
         bdf=bdf,
         on_bus=False,
-        device_id=Known(device_id, source) if device_id else Unknown("absent", source, "no device_id"),
+        device_id=read_id,
         class_code=unread,
         driver=unread,
         product=product[0] if product else None,
@@ -260,6 +280,17 @@ def _from_kfd(bdf: str, nodes: list[KfdNode], pci: PciTree) -> Gpu:
         partitions=partitions,
         hidden=False,
     )
+
+
+def _device_id(attribute: Value[str], nodes: list[KfdNode]) -> Value[str]:
+    """The PCI device id. KFD has the same number in decimal, for all partitions of a device."""
+    if isinstance(attribute, Known):
+        return attribute
+    for node in nodes:
+        number = (node.properties.or_none() or {}).get("device_id")
+        if number:
+            return Known(f"0x{number:04x}", f"{TOPOLOGY}/nodes/{node.id}/properties")
+    return attribute
 
 
 def _partitions(nodes: list[KfdNode]) -> Iterator[Partition]:

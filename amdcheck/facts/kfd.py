@@ -122,6 +122,12 @@ class Kfd(Struct, frozen=True, kw_only=True):
         return tuple(node for node in self.nodes if node.is_gpu and node.copy_of is None)
 
     @property
+    def unread(self) -> tuple[Unknown, ...]:
+        """Nodes that may be GPUs: their properties could not be read, and no device cgroup hides them."""
+        values = (node.properties for node in self.nodes if not node.hidden)
+        return tuple(value for value in values if isinstance(value, Unknown))
+
+    @property
     def hidden(self) -> int:
         """How many nodes the device cgroup hides."""
         return sum(node.hidden for node in self.nodes)

@@ -33,8 +33,13 @@ class Link(Struct, frozen=True, kw_only=True):
 
     @property
     def full(self) -> int | None:
-        """The lanes that the link has when nothing is wrong: those of its narrower end."""
-        return min((end.value for end in self.ends if isinstance(end, Known)), default=None)
+        """The lanes that the link has when nothing is wrong: those of its narrower end.
+
+        Where one end does not say, it may be the narrower one, unless the link uses all lanes of the other.
+        """
+        known = [end.value for end in self.ends if isinstance(end, Known)]
+        full = min(known, default=None)
+        return full if len(known) == len(self.ends) or full == self.width.or_none() else None
 
     @property
     def limits(self) -> str:

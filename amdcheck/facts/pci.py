@@ -64,13 +64,13 @@ class PciTree(Struct, frozen=True, kw_only=True):
 
     listing: Value[tuple[str, ...]]  # all BDFs on /sys/bus/pci/devices
     devices: dict[str, PciDevice]
-    unreadable: tuple[str, ...]  # listed, but neither class nor vendor could be read: may be a GPU
+    unreadable: dict[str, Unknown]  # listed, but what it is could not be read: may be a GPU
 
     @classmethod
     def read(cls, host: Host) -> PciTree:
         listing = host.entries(DEVICES).parse(_addresses)
         devices: dict[str, PciDevice] = {}
-        unreadable = []
+        unreadable: dict[str, Unknown] = {}
         for bdf in listing.or_none() or ():
             class_code = _text(host, bdf, "class")
             if isinstance(class_code, Known) and not class_code.value.startswith(GPU_CLASSES):
@@ -79,11 +79,11 @@ class PciTree(Struct, frozen=True, kw_only=True):
             if vendor.or_none() == AMD_VENDOR:
                 devices[bdf] = _device(host, bdf, class_code, vendor)
             elif isinstance(vendor, Unknown):
-                unreadable.append(bdf)
+                unreadable[bdf] = vendor
         for bridge in [parent for device in devices.values() for parent in device.parents]:
             if bridge not in devices:
                 devices[bridge] = _device(host, bridge, _text(host, bridge, "class"), _text(host, bridge, "vendor"))
-        return cls(listing=listing, devices=devices, unreadable=tuple(unreadable))
+        return cls(listing=listing, devices=devices, unreadable=unreadable)
 
     def gpus(self) -> tuple[PciDevice, ...]:
         """Those of `devices` that are no bridges: AMD's display controllers and accelerators."""

@@ -25,7 +25,8 @@ class GpuSigns(Struct, frozen=True, kw_only=True):
     this boot's kernel log naming a GPU that is gone. Empty: nothing says that GPUs are expected.
 
     `gone` are the GPUs that the log knows and a bus listing that was read does not; `unread` says which places
-    could not be looked at, so that "no sign" is not said lightly.
+    could not be looked at, so that "no sign" is not said lightly. The log is not among them: often only root may read
+    it, and it only adds to what the others say.
     """
 
     signs: tuple[Evidence, ...]
@@ -48,8 +49,8 @@ class GpuSigns(Struct, frozen=True, kw_only=True):
             gone=gone,
             unread=tuple(
                 value
-                for value in (driver.loaded, driver.dkms_installed, driver.kfd_device, rocm.searched, log.lines)
-                if isinstance(value, Unknown)
+                for value in (driver.loaded, driver.dkms_installed, driver.kfd_device, rocm.searched)
+                if isinstance(value, Unknown) and value.reason != "absent"
             ),
         )
 

@@ -47,13 +47,13 @@ class OneWay(Struct, frozen=True, kw_only=True):
 
 @fact
 class Topology(Struct, frozen=True, kw_only=True):
-    """`hives` maps each xGMI hive to its devices; devices without one are in none. `unread` are links that could not
-    be read."""
+    """`hives` maps each xGMI hive to its devices; devices without one are in none. `unread` are the devices of which
+    some link could not be read, and why."""
 
     pairs: tuple[Pair, ...]
     one_way: tuple[OneWay, ...]
     hives: dict[str, tuple[str, ...]]
-    unread: tuple[Unknown, ...]
+    unread: dict[str, Unknown]
 
     @classmethod
     def read(cls, host: Host, gpus: Gpus, kfd: Kfd) -> Topology:
@@ -71,9 +71,11 @@ class Topology(Struct, frozen=True, kw_only=True):
             pairs=tuple(_pair(a, b, links) for a, b in combinations(_with_nodes(gpus), 2)),
             one_way=tuple(_one_way(nodes, links, owner)),
             hives={hive: tuple(members) for hive, members in hives.items()},
-            unread=tuple(
-                node.links_read for node in nodes.values() if node.id in owner and isinstance(node.links_read, Unknown)
-            ),
+            unread={
+                owner[node.id]: node.links_read
+                for node in nodes.values()
+                if node.id in owner and isinstance(node.links_read, Unknown)
+            },
         )
 
     def hive_of(self, bdf: str) -> str | None:

@@ -32,6 +32,7 @@ KFD = Subject(kind="path", id=KFD_DEVICE)
 
 # What the kernel's answer to open(2) says of a GPU's node.
 ERRNO = {
+    "EACCES": ("blocked", "its mode allows it, a security module refuses it"),
     "EPERM": ("cgroup", "the device cgroup refuses it"),
     "ENODEV": ("stale-device", "no driver answers behind it"),
     "ENXIO": ("stale-device", "no device answers behind it"),
@@ -47,7 +48,8 @@ def device_access(gpus: Gpus, devices: DeviceNodes, driver: Driver, platform: Pl
     --service or --pid, else whoever runs amdcheck. At level quick by mode, owner, group and ACL alone: nothing is
     opened and no GPU wakes. From level standard each node is opened and closed once, and the kernel's answer decoded:
     EACCES is the mode (or a security module, when the mode would allow it), EPERM the device cgroup of a container or
-    service, ENODEV and ENXIO a node without a driver behind it. Names of groups differ between distributions (render,
+    service, ENODEV and ENXIO a node without a driver behind it. That answer is given to whoever runs amdcheck: another
+    user is judged by mode and owner at every level. Names of groups differ between distributions (render,
     video), so numbers are compared, never names.
 
     Without access a program sees no GPU, and many frameworks then serve from the CPU without a word. A right that
@@ -81,9 +83,10 @@ def _judge(subject: Subject, nodes: list[DeviceNode], user: User, platform: Plat
     found.sort(key=lambda finding: ("fail", "unknown", "warn").index(finding.status))
     if found:
         return found[0]
-    how = "opened" if all(_opened(node) for node in nodes) else "by mode and owner"
+    how = "opened" if all(_opened(node, user) for node in nodes) else "by mode and owner"
     more = f" and {len(nodes) - 1} more" if len(nodes) > 1 else ""
-    return passed(ID, subject, f"{user.label} may use {nodes[0].path}{more} ({how}).", *map(_seen, nodes))
+    seen = [_seen(node, user) for node in nodes]
+    return passed(ID, subject, f"{user.label} may use {nodes[0].path}{more} ({how}).", *seen)
 
 
 def _problem(subject: Subject, node: DeviceNode, user: User, platform: Platform) -> Finding | None:
@@ -94,19 +97,16 @@ def _problem(subject: Subject, node: DeviceNode, user: User, platform: Platform)
     rights = access(node.stat.value, user)
     if not rights.allowed:
         return _fail(subject, node, user, *_how_to_allow(node, platform))
-    opened = node.opened
+    opened = node.answer_to(user)
     if isinstance(opened, Known) and opened.value.errno is not None:
-        if opened.value.errno != "EACCES":
-            why = ("open-failed", f"opening it ends in {opened.value.errno}")
-            return _fail(subject, node, user, *ERRNO.get(opened.value.errno, why))
-        if user.is_reader:
-            return _fail(subject, node, user, "blocked", "its mode allows it, a security module refuses it")
+        why = ("open-failed", f"opening it ends in {opened.value.errno}")
+        return _fail(subject, node, user, *ERRNO.get(opened.value.errno, why))
     if isinstance(opened, Unknown) and opened.reason != "not-recorded":
         return undetermined(ID, subject, f"Opening {node.path} did not end as it should.", because=opened)
     if rights.by == "acl-user" and node.seat:
         message = f"{user.label} may open {node.path} only while logged in at the machine."
         fix = remedy(f"{ID}/session-only", user=user.user or "", group=node.group or "render")
-        return warned(f"{ID}/session-only", subject, message, _seen(node), remedy=fix)
+        return warned(f"{ID}/session-only", subject, message, _seen(node, user), remedy=fix)
     return None
 
 
@@ -132,17 +132,18 @@ def _fail(subject: Subject, node: DeviceNode, user: User, outcome: str, reason: 
     )
     message = f"{user.label} cannot open {node.path}: {reason}."
     expected = f"read and write for {user.label}"
-    return failed(f"{ID}/{outcome}", subject, message, _seen(node), _who(user), expected=expected, remedy=fix)
+    return failed(f"{ID}/{outcome}", subject, message, _seen(node, user), _who(user), expected=expected, remedy=fix)
 
 
-def _opened(node: DeviceNode) -> bool:
-    return isinstance(node.opened, Known) and node.opened.value.errno is None
+def _opened(node: DeviceNode, user: User) -> bool:
+    opened = node.answer_to(user)
+    return isinstance(opened, Known) and opened.value.errno is None
 
 
-def _seen(node: DeviceNode) -> Evidence:
+def _seen(node: DeviceNode, user: User) -> Evidence:
     if isinstance(node.stat, Unknown):
         return evidence(node.stat)
-    opened = node.opened
+    opened = node.answer_to(user)
     note = None
     if isinstance(opened, Known):
         note = f"open gives {opened.value.errno}" if opened.value.errno else "opened and closed"

@@ -73,6 +73,9 @@ def driver_loaded(driver: Driver, gpus: Gpus, kfd: Kfd) -> Iterator[Finding]:
             evidence(driver.initstate),
             remedy=remedy(f"{ID}/unloading"),
         )
+    elif isinstance(driver.initstate, Unknown) and not driver.built_in:
+        message = "amdgpu is loaded; whether it has finished starting could not be read."
+        yield undetermined(ID, HOST, message, because=driver.initstate)
     else:
         yield _loaded(driver)
 
@@ -87,8 +90,6 @@ def _by_topology(why: Unknown, kfd: Kfd) -> Finding:
 
 def _loaded(driver: Driver) -> Finding:
     state = shown(driver.loaded.source, "built into the kernel") if driver.built_in else evidence(driver.initstate)
-    if isinstance(driver.initstate, Unknown) and not driver.built_in:
-        state = shown(driver.loaded.source, "amdgpu")
     built = driver.dkms_built.or_none()
     path = driver.module_path.or_none()
     if driver.kind.or_none() == "in-tree" and built and path is not None and not is_in_tree(path):

@@ -25,7 +25,6 @@ from amdcheck.facts.driver import Driver
 from amdcheck.facts.gpus import Gpu, Gpus
 from amdcheck.facts.kernel_log import KernelLog
 from amdcheck.facts.kfd import TOPOLOGY
-from amdcheck.facts.pci import DEVICES, PciTree
 from amdcheck.facts.platform import Platform
 from amdcheck.facts.presence import EXPECTED_BY, GpuSigns
 from amdcheck.knowledge.gpus import products
@@ -38,7 +37,6 @@ ID = "gpu.present"
 @check(ID, title="AMD GPUs present", level="quick")
 def present(
     gpus: Gpus,
-    pci: PciTree,
     signs: GpuSigns,
     log: KernelLog,
     driver: Driver,
@@ -71,25 +69,31 @@ def present(
         yield from _of_another_target(gpus, expect)
         yield from _not_in_table(gpus)
     else:
-        yield _none_there(gpus, pci, signs, expect)
+        yield _none_there(gpus, signs, log, expect)
 
 
-def _none_there(gpus: Gpus, pci: PciTree, signs: GpuSigns, expect: Expectations) -> Finding:
+def _none_there(gpus: Gpus, signs: GpuSigns, log: KernelLog, expect: Expectations) -> Finding:
     listing = gpus.listing
     if isinstance(listing, Unknown):
         message = "The listing of PCI devices could not be read, so that GPUs may be there or not."
         return undetermined(ID, HOST, message, *signs.signs, because=listing, outcome="unreadable")
-    if pci.unreadable:
-        message = f"{len(pci.unreadable)} PCI devices do not say what they are; one may be a GPU."
-        why = Unknown("failed", f"{DEVICES}/{pci.unreadable[0]}", "neither class nor vendor could be read")
-        return undetermined(ID, HOST, message, *signs.signs, because=why, outcome="unreadable")
+    if gpus.unidentified:
+        return _may_be_more(gpus, signs, "No AMD GPU is known to be there")
     others = "".join(f"; {n.bdf} ({n.device_id}) is {n.reason}" for n in gpus.not_judged[:4])
     seen = shown(listing.source, f"{len(listing.value)} devices, none of them a GPU to judge{others}")
-    # An integrated GPU that amdgpu drives explains the driver and the ROCm that are there for it.
+    # An integrated GPU that amdgpu drives explains the driver and the ROCm that are there for it, and neither an
+    # expectation nor a GPU that the log knows.
     explained = any(other.driver == "amdgpu" for other in gpus.not_judged) and not expect.gpus and not signs.gone
-    if not signs.signs or explained or expect.gpus == 0:
-        why_skipped = "No AMD GPU to judge is on the PCI bus, and nothing says that one is expected"
-        return skipped(ID, HOST, why_skipped + (others or "."), seen, *signs.signs, *map(evidence, signs.unread))
+    none = "No AMD GPU to judge is on the PCI bus"
+    if expect.gpus == 0:
+        return skipped(ID, HOST, f"{none}, and none is expected ({EXPECTED_BY}){others}.", seen, *signs.signs)
+    if not signs.signs and signs.unread:
+        message = f"{none}, and whether one is expected could not be read{others}."
+        return undetermined(ID, HOST, message, seen, because=signs.unread[0])
+    if not signs.signs or explained:
+        why = "what is installed serves another GPU" if signs.signs else "nothing says that one is expected"
+        log_unread = (evidence(log.lines),) if isinstance(log.lines, Unknown) else ()
+        return skipped(ID, HOST, f"{none}, and {why}{others}.", seen, *signs.signs, *log_unread)
     return failed(
         f"{ID}/none",
         HOST,
@@ -102,11 +106,21 @@ def _none_there(gpus: Gpus, pci: PciTree, signs: GpuSigns, expect: Expectations)
     )
 
 
+def _may_be_more(gpus: Gpus, signs: GpuSigns, counted: str, *what: Evidence, expected: str | None = None) -> Finding:
+    """Functions on the bus that do not say what they are: each may be the GPU that is missed."""
+    bdf, why = next(iter(gpus.unidentified.items()))
+    message = f"{counted}; {len(gpus.unidentified)} PCI devices do not say what they are ({bdf}), one may be a GPU."
+    return undetermined(ID, HOST, message, *what, *signs.signs, because=why, outcome="unreadable", expected=expected)
+
+
 def _counted(gpus: Gpus, signs: GpuSigns, platform: Platform, expect: Expectations) -> Finding:
     usable = [gpu for gpu in gpus.devices if not gpu.hidden]
     what = _listing(gpus)
     if expect.gpus is not None:
         wanted = f"{expect.gpus} GPUs ({EXPECTED_BY})"
+        if len(usable) < expect.gpus <= len(usable) + len(gpus.unidentified):
+            counted = f"{len(usable)} of {expect.gpus} expected GPUs are there{_kept_away(gpus)}"
+            return _may_be_more(gpus, signs, counted, what, expected=wanted)
         if len(usable) < expect.gpus:
             message = f"{len(usable)} of {expect.gpus} expected GPUs are there{_kept_away(gpus)}."
             return failed(
@@ -128,6 +142,8 @@ def _counted(gpus: Gpus, signs: GpuSigns, platform: Platform, expect: Expectatio
     short = _short_of_board(gpus)
     if short is not None:
         return _fewer_than_board(short, gpus, what, platform)
+    if gpus.unidentified:
+        return _may_be_more(gpus, signs, f"GPUs are there: {_names(gpus)}{_kept_away(gpus)}", what)
     if not usable:
         message = f"GPUs are on the bus, but the device cgroup keeps all of them from this container: {_names(gpus)}."
         return warned(f"{ID}/hidden", HOST, message, what, remedy=remedy(f"{ID}/hidden"))
@@ -135,10 +151,11 @@ def _counted(gpus: Gpus, signs: GpuSigns, platform: Platform, expect: Expectatio
 
 
 def _short_of_board(gpus: Gpus) -> tuple[str, int, int] | None:
-    """Name, count and baseboard of a product whose board is not complete."""
+    """Name, count and baseboard of a product whose board is not complete, whatever the unread devices are."""
+    unread = len(gpus.unidentified) + sum(isinstance(gpu.device_id, Unknown) for gpu in gpus.devices)
     for product, count in Counter(gpu.product for gpu in gpus.devices).items():
         row = products()[product] if product is not None else None
-        if row is not None and row.baseboard is not None and count < row.baseboard:
+        if row is not None and row.baseboard is not None and count + unread < row.baseboard:
             return row.name, count, row.baseboard
     return None
 
@@ -182,11 +199,17 @@ def _not_driven(gpus: Gpus, driver: Driver, log: KernelLog) -> Iterator[Finding]
                 evidence(bound), *said, expected="amdgpu", actual="no driver",
                 remedy=remedy(f"{ID}/unbound", bdf=gpu.bdf),
             )  # fmt: skip
+        else:
+            message = f"Which driver {gpu.label} is bound to could not be read."
+            yield undetermined(ID, gpu.subject, message, because=bound, expected="amdgpu")
 
 
 def _not_in_table(gpus: Gpus) -> Iterator[Finding]:
     for gpu in gpus.devices:
-        if gpu.product is None:
+        if isinstance(gpu.device_id, Unknown):
+            message = f"Which product the GPU at {gpu.bdf} is could not be read."
+            yield undetermined(ID, gpu.subject, message, because=gpu.device_id, outcome="unreadable")
+        elif gpu.product is None:
             label = f"{gpu.label} ({gpu.gfx.or_none() or 'unknown target'})"
             yield warned(
                 f"{ID}/not-in-table", gpu.subject, f"{label} is not in the product table of {TABLES_DATE}.",
@@ -195,7 +218,7 @@ def _not_in_table(gpus: Gpus) -> Iterator[Finding]:
 
 
 def _of_another_target(gpus: Gpus, expect: Expectations) -> Iterator[Finding]:
-    """GPUs that are not of the target that the policy expects; one that does not say is not of it either."""
+    """GPUs that are not of the target that the policy expects; of one that does not say it is unknown."""
     for gpu in gpus.devices if expect.gfx is not None else ():
         if isinstance(gpu.gfx, Unknown):
             message = f"Whether {gpu.label} is of target {expect.gfx} could not be read."

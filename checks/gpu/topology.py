@@ -71,18 +71,29 @@ def topology(
         *_contradictions(kfd),
         *_off_bus(gpus),
         *_without_node(gpus, kfd, log),
-        *_missing_partitions(gpus),
+        *_missing_partitions(gpus, kfd),
         *_one_way(links),
         *_broken_hives(links),
         *_not_one_hive(gpus, links, platform),
-        *_uneven_hives(gpus, links),
+        *_uneven_hives(gpus, kfd, links),
         *_indirect(gpus, links),
+        *_unread(gpus, kfd, links),
     ]
-    yield from faults
-    for unread in links.unread[:1]:
-        yield undetermined(ID, HOST, "Links of a GPU could not be read.", because=unread)
-    if not faults and not links.unread:
-        yield _all_well(gpus, kfd, links)
+    yield from faults or [_all_well(gpus, kfd, links)]
+
+
+def _unread(gpus: Gpus, kfd: Kfd, links: Topology) -> Iterator[Finding]:
+    """What cannot be said because a node, a link or a device on the bus did not say what it is."""
+    for node in kfd.unread[:1]:
+        message = f"{len(kfd.unread)} KFD nodes could not be read: a GPU or partition may be among them."
+        yield undetermined(ID, HOST, message, because=node)
+    if gpus.unidentified and not kfd.unread:
+        message = "A device on the bus does not say what it is: the topology may hold one GPU more."
+        why = next(iter(gpus.unidentified.values()))
+        yield undetermined(ID, HOST, message, because=why, outcome="unreadable")
+    for bdf, why in links.unread.items():
+        message = f"Not all links of {bdf} could be read."
+        yield undetermined(ID, Subject(kind="gpu", id=bdf), message, because=why)
 
 
 def _all_well(gpus: Gpus, kfd: Kfd, links: Topology) -> Finding:
@@ -131,8 +142,11 @@ def _off_bus(gpus: Gpus) -> Iterator[Finding]:
 
 
 def _without_node(gpus: Gpus, kfd: Kfd, log: KernelLog) -> Iterator[Finding]:
-    """GPUs that amdgpu drives and the compute driver left out; nodes that the device cgroup hides are none of them."""
-    for gpu in gpus.devices:
+    """GPUs that amdgpu drives and the compute driver left out; nodes that the device cgroup hides are none of them.
+
+    A node that could not be read may be the one that is missed.
+    """
+    for gpu in gpus.devices if not kfd.unread else ():
         if gpu.driver.or_none() == "amdgpu" and not gpu.partitions and not gpu.hidden:
             event = next((e for e in log.events if e.pattern in ("no-atomics", "kfd-unsupported")), None)
             said = (shown(log.lines.source, event.line, volatile=True),) if event else ()
@@ -143,8 +157,8 @@ def _without_node(gpus: Gpus, kfd: Kfd, log: KernelLog) -> Iterator[Finding]:
             )  # fmt: skip
 
 
-def _missing_partitions(gpus: Gpus) -> Iterator[Finding]:
-    if any(gpu.hidden for gpu in gpus.devices):
+def _missing_partitions(gpus: Gpus, kfd: Kfd) -> Iterator[Finding]:
+    if kfd.unread or any(gpu.hidden for gpu in gpus.devices):
         return  # a device cgroup hides partitions one by one
     for gpu in gpus.devices:
         count = len(gpu.partitions)
@@ -193,6 +207,8 @@ def _broken_hives(links: Topology) -> Iterator[Finding]:
         hive = links.hive_of(pair.a)
         if hive is None or hive != links.hive_of(pair.b) or pair.xgmi == pair.links or pair.subject.id in told:
             continue
+        if {pair.a, pair.b} & links.unread.keys():
+            continue
         yield failed(
             f"{ID}/hive-incomplete", pair.subject, f"{pair.a} and {pair.b} are in one hive, but no xGMI link joins them"
             + (f" ({pair.xgmi} of {pair.links} partition pairs are linked)." if pair.xgmi else "."),
@@ -232,8 +248,10 @@ def _is_sure(gpu: Gpu) -> bool:
     return row is not None and row.confidence_of("hive") != "unverified"
 
 
-def _uneven_hives(gpus: Gpus, links: Topology) -> Iterator[Finding]:
+def _uneven_hives(gpus: Gpus, kfd: Kfd, links: Topology) -> Iterator[Finding]:
     """Cards that bridges join: equal among equals, whatever the size of the groups."""
+    if kfd.unread or gpus.unidentified:
+        return  # the hive that seems smaller may hold the one that is not known
     by_product: dict[str | None, list[Gpu]] = {}
     for gpu in gpus.devices:
         row = _row(gpu)

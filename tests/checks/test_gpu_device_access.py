@@ -90,6 +90,19 @@ def test_a_refusal_to_the_one_who_asks_says_nothing_of_the_judged_process() -> N
     assert ids(found(machine, "standard", pid=4711))[0] == ("gpu.device-access/ok", "/dev/kfd", "pass")
 
 
+def test_opening_a_device_speaks_for_the_one_who_opened_it_alone() -> None:
+    """Neither does our success show that the process may, nor our own cgroup's refusal that it may not."""
+    machine = one_gpu(kfd="EPERM")
+    machine.files["/proc/4711/status"] = STATUS
+    kfd, gpu = found(machine, "standard", pid=4711)
+    assert ids([kfd, gpu]) == [
+        ("gpu.device-access/ok", "/dev/kfd", "pass"),
+        ("gpu.device-access/ok", "0000:12:00.0", "pass"),
+    ]
+    assert gpu.message.endswith("may use /dev/dri/renderD128 (by mode and owner).")
+    assert gpu.evidence[0].note is None
+
+
 def test_a_process_that_is_gone_leaves_it_unknown() -> None:
     assert ids(found(gpu_host("mi210", 1), pid=4711)) == [("gpu.device-access/absent", "/dev/kfd", "unknown")]
 

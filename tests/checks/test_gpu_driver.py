@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from amdcheck.host.capture import Outcome
 from amdcheck.model.expectations import Expectations
 from amdcheck.model.finding import Finding
 from tests.checks.saying import only, sources, summary, values
@@ -169,7 +170,7 @@ def test_unreadable_module_folder_is_unknown() -> None:
     machine.files = {
         path: text for path, text in machine.files.items() if not path.startswith(("/sys/module", "/sys/class/kfd"))
     }
-    machine.outcomes["/sys/module"] = "denied"
+    machine.unread("/sys/module", "denied")
     machine.empty_dirs.remove("/sys/module")
     finding = loaded(machine)
     assert summary(finding) == ("gpu.driver-loaded/denied", "unknown", "host host")
@@ -238,3 +239,13 @@ def test_driver_that_is_not_loaded_has_no_version_to_judge() -> None:
 def test_recording_that_holds_nothing_of_the_driver() -> None:
     host = memory_host({"/proc/version": "x"}, complete=False)
     assert only(judge("gpu.driver-version", host, Expectations(gpus=8, level="quick"))).status == "unknown"
+
+
+@pytest.mark.parametrize("reason", ["timeout", "denied", "failed"])
+def test_driver_whose_state_cannot_be_read_has_not_finished_starting_for_sure(reason: Outcome) -> None:
+    machine = gpu_host("mi300x", 1)
+    machine.files["/sys/module/amdgpu/srcversion"] = "ABCDEF\n"
+    machine.unread("/sys/module/amdgpu/initstate", reason)
+    finding = loaded(machine)
+    assert summary(finding) == (f"gpu.driver-loaded/{reason}", "unknown", "host host")
+    assert sources(finding)[-1] == "/sys/module/amdgpu/initstate"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from amdcheck.host.capture import Outcome
 from amdcheck.host.open import open_host
 from amdcheck.model.expectations import Expectations
 from amdcheck.model.finding import Finding
@@ -256,3 +257,74 @@ def test_recorded_kfd_trees_count_devices_not_nodes(name: str, count: int, label
 def test_recorded_machines_without_amd_gpus_are_never_failed_for_it(path: object) -> None:
     (finding,) = judge("gpu.present", open_host(path), Expectations(level="quick"))  # type: ignore[arg-type]
     assert finding.status in ("skip", "unknown")
+
+
+@pytest.mark.parametrize(("attribute", "reason"), [("vendor", "timeout"), ("device", "failed")])
+def test_a_gpu_whose_ids_cannot_be_read_is_no_missing_gpu(attribute: str, reason: Outcome) -> None:
+    """Seven of eight MI300X say what they are; the eighth is on the bus and does not."""
+    machine = gpu_host("mi300x", 8, hives=(8,))
+    bdf = machine.bdfs[2]
+    machine.unread(f"{machine.pci(bdf)}/{attribute}", reason)
+    del machine.links[f"{machine.pci(bdf)}/driver"]
+    path = f"/sys/bus/pci/devices/{bdf}/{attribute}"
+    for gpus in (None, 8):
+        (finding,) = found(machine, gpus)
+        assert ids([finding]) == [("gpu.present/unreadable", "host", "unknown")]
+        assert (finding.evidence[-1].source, finding.evidence[-1].note) == (path, reason)
+        assert bdf in finding.message
+    (finding,) = found(machine, 7)
+    assert ids([finding]) == [("gpu.present/ok", "host", "pass")]
+    (finding,) = found(machine, 9)
+    assert ids([finding]) == [("gpu.present/fewer", "host", "fail")]
+
+
+def test_the_compute_driver_says_the_id_that_the_bus_does_not() -> None:
+    machine = gpu_host("mi300x", 8, hives=(8,))
+    machine.unread(f"{machine.pci(machine.bdfs[2])}/device", "timeout")
+    (finding,) = found(machine)
+    assert ids([finding]) == [("gpu.present/ok", "host", "pass")]
+    assert "8 x Instinct MI300X" in finding.message
+
+
+def test_a_gpu_of_unread_id_that_the_compute_driver_does_not_know_either_is_unknown() -> None:
+    machine = gpu_host("mi300x", 8, hives=(8,))
+    bdf = machine.bdfs[2]
+    machine.unread(f"{machine.pci(bdf)}/device", "timeout")
+    machine.forget_node(3)
+    assert ids(found(machine)) == [("gpu.present/ok", "host", "pass"), ("gpu.present/unreadable", bdf, "unknown")]
+
+
+@pytest.mark.parametrize("reason", ["timeout", "failed", "denied"])
+def test_a_gpu_whose_driver_cannot_be_read_is_unknown(reason: Outcome) -> None:
+    machine = gpu_host("mi210", 8, hives=(4, 4))
+    machine.unread(f"{machine.pci('0000:42:00.0')}/driver", reason)
+    findings = found(machine)
+    assert ids(findings) == [("gpu.present/ok", "host", "pass"), (f"gpu.present/{reason}", "0000:42:00.0", "unknown")]
+    assert findings[1].evidence[-1].source == "/sys/bus/pci/devices/0000:42:00.0/driver"
+
+
+@pytest.mark.parametrize("path", ["/sys/module", "/opt", "/var/lib/dkms/amdgpu"])
+def test_a_sign_that_could_not_be_looked_for_is_not_called_absent(path: str) -> None:
+    machine = cpu_host()
+    machine.unread(path, "timeout")
+    if path in machine.empty_dirs:
+        machine.empty_dirs.remove(path)
+    (finding,) = found(machine)
+    assert ids([finding]) == [("gpu.present/timeout", "host", "unknown")]
+    assert finding.evidence[-1].source == path
+
+
+def test_expecting_no_gpu_says_so() -> None:
+    machine = cpu_host()
+    machine.files["/sys/module/amdgpu/initstate"] = "live\n"
+    (finding,) = found(machine, gpus=0)
+    assert finding.message == "No AMD GPU to judge is on the PCI bus, and none is expected (--expect-gpus or policy)."
+
+
+def test_an_integrated_gpu_does_not_explain_a_gpu_that_the_log_knows() -> None:
+    machine = cpu_host()
+    add_device(machine, "0000:05:00.0", [], vendor="0x1002", device="0x1638", class_code="0x030000")
+    machine.links[f"{machine.pci('0000:05:00.0')}/driver"] = "../../../bus/pci/drivers/amdgpu"
+    machine.files["/sys/module/amdgpu/initstate"] = "live\n"
+    machine.files["/dev/kmsg"] = kmsg(NEW_PROBE)
+    assert ids(found(machine)) == [("gpu.present/none", "host", "fail")]

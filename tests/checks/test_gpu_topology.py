@@ -179,8 +179,46 @@ def test_a_container_without_any_gpu_is_skipped() -> None:
 def test_links_that_cannot_be_read_are_unknown_not_missing() -> None:
     machine = gpu_host("mi210", 2, hives=(2,))
     machine.files[f"{TOPOLOGY}/nodes/1/io_links/2/properties"] = "garbage"
-    finding = found(machine)[-1]
-    assert ids([finding]) == [("gpu.topology/failed", "host", "unknown")]
+    (finding,) = found(machine)
+    assert ids([finding]) == [("gpu.topology/failed", "0000:12:00.0", "unknown")]
+    assert finding.evidence[-1].source == f"{TOPOLOGY}/nodes/1/io_links/2/properties"
+
+
+def test_a_node_that_cannot_be_read_is_no_missing_gpu() -> None:
+    """The GPU behind it has no node that is known, and nothing says that it has none."""
+    machine = gpu_host("mi210", 8, hives=(4, 4))
+    machine.unread(f"{TOPOLOGY}/nodes/3/properties", "timeout")
+    (finding,) = found(machine)
+    assert ids([finding]) == [("gpu.topology/timeout", "host", "unknown")]
+    assert finding.evidence[-1].source == f"{TOPOLOGY}/nodes/3/properties"
+
+
+def test_a_partition_whose_node_cannot_be_read_is_not_missing() -> None:
+    machine = gpu_host("mi300x", 8, hives=(8,), partitions=8)
+    machine.unread(f"{TOPOLOGY}/nodes/20/properties", "failed")
+    assert ids(found(machine)) == [("gpu.topology/failed", "host", "unknown")]
+
+
+def test_links_of_one_gpu_that_cannot_be_listed_break_no_hive() -> None:
+    """Seven pairs of the hive have an end that does not say; the other 21 are judged as ever."""
+    machine = gpu_host("mi300x", 8, hives=(8,))
+    machine.unread(f"{TOPOLOGY}/nodes/4/io_links", "timeout")
+    assert ids(found(machine)) == [("gpu.topology/timeout", "0000:42:00.0", "unknown")]
+    machine.unlink(1, 2)
+    machine.unlink(2, 1)
+    assert ids(found(machine)) == [
+        ("gpu.topology/hive-incomplete", "0000:12:00.0-0000:22:00.0", "fail"),
+        ("gpu.topology/timeout", "0000:42:00.0", "unknown"),
+    ]
+
+
+@pytest.mark.parametrize("attribute", ["vendor", "device"])
+def test_a_listed_gpu_whose_ids_cannot_be_read_is_not_off_the_bus(attribute: str) -> None:
+    machine = gpu_host("mi210", 8, hives=(4, 4))
+    bdf = machine.bdfs[2]
+    machine.unread(f"{machine.pci(bdf)}/{attribute}", "timeout")
+    del machine.links[f"{machine.pci(bdf)}/driver"]
+    assert ids(found(machine)) == [("gpu.topology/unreadable", "host", "unknown")]
 
 
 def test_without_a_topology_it_is_unknown() -> None:

@@ -124,6 +124,14 @@ def test_a_width_that_says_nothing_is_unknown(width: str) -> None:
     assert ids([finding]) == [("pci.link-width/failed", GPU, "unknown")]
 
 
+def test_an_end_that_does_not_say_its_width_may_be_the_narrower_one() -> None:
+    """x8 between a card of x16 and a port that does not say: by design, or a fault."""
+    machine = gpu_host("mi300x", 1)
+    machine.set(ROOT, current_link_width="8", max_link_width="255")
+    (finding,) = found(machine)
+    assert ids([finding]) == [("pci.link-width/failed", GPU, "unknown")]
+
+
 def test_one_end_speaks_for_a_silent_one() -> None:
     machine = gpu_host("mi300x", 1)
     machine.set(ROOT, current_link_width="63", max_link_width="255")

@@ -78,7 +78,7 @@ def test_a_cpu_host_reads_no_device_in_full() -> None:
     tree = read_fact(PciTree, cpu_host().host())
     assert tree.listing.or_none() == ("0000:00:01.0", "0000:01:00.0", "0000:02:00.0")
     assert tree.devices == {}
-    assert tree.unreadable == ()
+    assert tree.unreadable == {}
 
 
 def test_a_dead_link_and_no_driver_are_unknown_with_their_reason() -> None:
@@ -96,7 +96,7 @@ def test_a_dead_link_and_no_driver_are_unknown_with_their_reason() -> None:
 def test_a_device_that_says_nothing_is_named_as_unreadable() -> None:
     host = memory_host({"/sys/bus/pci/devices/0000:03:00.0/irq": "5\n"})
     tree = read_fact(PciTree, host)
-    assert tree.unreadable == ("0000:03:00.0",)
+    assert list(tree.unreadable) == ["0000:03:00.0"]
 
 
 def test_no_listing_is_unknown() -> None:
