@@ -37,6 +37,7 @@ def cache(cpu: Cpu, platform: Platform) -> Iterator[Finding]:
     activations that a group of threads reuses should fit the slice that the group runs on; runtimes and schedulers
     place work by what is shown here.
 
+    - An EPYC on bare metal without any L3: the kernel did not understand its caches, which is undetermined.
     - Slices of one server differ in size or in cores: CPUs are offline or cores are disabled.
     - A guest without any L3, with one over more cores than a CCX has, or with one for every core: the hypervisor hides
       the slices that are there. Let it pass caches and topology through.
@@ -96,6 +97,10 @@ def _slices(cpu: Cpu) -> Iterator[Evidence]:
 def _without_l3(cpu: Cpu, platform: Platform) -> Finding:
     levels = ", ".join(f"L{level}" for level in sorted({cache.level for cache in cpu.caches}))
     seen = shown(f"{FOLDER}/cpu*/cache", levels or "no cache", note="levels")
+    if platform.virtualization is None and (cpu.series is not None or not levels):
+        who = f"every {cpu.series.series} has L3" if cpu.series is not None else "every processor has some"
+        why = Unknown("absent", f"{FOLDER}/cpu*/cache/index*", f"shown: {levels or 'no cache'}; {who}")
+        return undetermined("cpu.cache", HOST, "The kernel shows no L3 cache of this processor.", because=why)
     if platform.virtualization is None:
         return skipped("cpu.cache", HOST, "This processor shows caches, but no L3 among them.", seen)
     return warned(

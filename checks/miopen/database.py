@@ -18,7 +18,7 @@ from amdcheck.api import (
     undetermined,
     warned,
 )
-from amdcheck.facts.gpus import Gpus
+from amdcheck.facts.gpus import Gpu, Gpus
 from amdcheck.facts.miopen import MiopenInstall, MiopenInstalls, has_library_for_gpus
 from amdcheck.facts.miopen_user import MiopenUser
 from amdcheck.knowledge import miopen as table
@@ -26,6 +26,7 @@ from amdcheck.knowledge.remedies import remedy
 from amdcheck.knowledge.rocm import release_of
 
 ID = "miopen.database"
+Target = tuple[str, int]  # gfx, compute units
 _FIND, _PERF = (".HIP.fdb.txt",), (".db.txt", ".db")
 
 
@@ -45,13 +46,35 @@ def database(miopen: MiopenInstalls, user: MiopenUser, gpus: Gpus) -> Iterator[F
 
     Source: MIOpen handle.hpp, find_db.cpp, execution_context.hpp; rocm-libraries #8802, #9529, #10050.
     """
+    targets: set[Target] = set()
+    for gpu in gpus.devices:
+        found = _targets(gpu)
+        targets |= found
+        if not found:
+            yield _without_target(gpu)
     for install in miopen.installs:
         if isinstance(install.library, Unknown):
             yield skipped(ID, install.subject, "There is no MIOpen library here, see miopen.version.")
         elif isinstance(install.system_db.names, Unknown):
             yield _no_folder(install, install.system_db.names)
         else:
-            yield from _judge(install, frozenset(install.system_db.names.value), gpus, user)
+            names = frozenset(install.system_db.names.value)
+            for gfx, units in sorted(targets):
+                yield _target(install, names, gfx, units, xnack=user.xnack)
+
+
+def _targets(gpu: Gpu) -> set[Target]:
+    """What MIOpen can be asked to run on; empty when one part does not say what it is, and so none is certain."""
+    said = [(part.gfx or gpu.gfx.or_none(), part.compute_units) for part in gpu.partitions]
+    known = {(gfx, units) for gfx, units in said if gfx is not None and units is not None}
+    return known if all(gfx is not None and units is not None for gfx, units in said) else set()
+
+
+def _without_target(gpu: Gpu) -> Finding:
+    if gpu.hidden or gpu.is_undriven:
+        return skipped(ID, gpu.subject, "No program here can use this GPU, see gpu.present.")
+    why = Unknown("absent", "/sys/class/kfd/kfd/topology", "no node names its target and compute units")
+    return undetermined(ID, gpu.subject, "The GPU's target and compute units could not be read.", because=why)
 
 
 def _no_folder(install: MiopenInstall, why: Unknown) -> Finding:
@@ -65,24 +88,6 @@ def _no_folder(install: MiopenInstall, why: Unknown) -> Finding:
         evidence(why),
         remedy=remedy(f"{ID}/no-folder"),
     )
-
-
-def _judge(install: MiopenInstall, names: frozenset[str], gpus: Gpus, user: MiopenUser) -> Iterator[Finding]:
-    targets = {}
-    for gpu in gpus.devices:
-        for part in gpu.partitions:
-            gfx = part.gfx or gpu.gfx.or_none()
-            if gfx is not None and part.compute_units is not None:
-                targets[gfx, part.compute_units] = gpu
-    if not targets:
-        yield undetermined(
-            ID,
-            install.subject,
-            "The GPUs' targets and compute units could not be read.",
-            because=Unknown("absent", "/sys/class/kfd/kfd/topology", "no node names a target and its compute units"),
-        )
-    for gfx, units in sorted(targets):
-        yield _target(install, names, gfx, units, xnack=user.xnack)
 
 
 def library_version(install: MiopenInstall) -> str | None:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from posixpath import join
 
 from amdcheck.api import (
-    HOST,
     Finding,
+    Known,
     Subject,
     Unknown,
     check,
@@ -38,19 +38,16 @@ def kernel_cache(miopen: MiopenInstalls, gpus: Gpus) -> Iterator[Finding]:
 
     Source: MIOpen CMakeLists.txt and binary_cache.cpp; MIOpen#1930.
     """
-    targets = sorted({gfx for gpu in gpus.devices if (gfx := gpu.gfx.or_none()) is not None})
-    if not targets:
-        yield undetermined(ID, HOST, "The GPUs' gfx targets are not known.", because=_no_target(gpus))
-    for install in miopen.installs if targets else ():
+    for gpu in gpus.devices:
+        if isinstance(gpu.gfx, Unknown):
+            yield undetermined(ID, gpu.subject, "The GPU's gfx target is not known.", because=gpu.gfx)
+    targets = sorted({gpu.gfx.value for gpu in gpus.devices if isinstance(gpu.gfx, Known)})
+    for install in miopen.installs:
         if isinstance(install.library, Unknown) or isinstance(install.system_db.names, Unknown):
             yield skipped(ID, install.subject, "There is no database folder here, see miopen.database.")
             continue
         for gfx in targets:
             yield _judge(install, gfx, frozenset(install.system_db.names.value))
-
-
-def _no_target(gpus: Gpus) -> Unknown:
-    return next(gpu.gfx for gpu in gpus.devices if isinstance(gpu.gfx, Unknown))
 
 
 def _judge(install: MiopenInstall, gfx: str, names: frozenset[str]) -> Finding:

@@ -73,6 +73,28 @@ def test_a_server_with_slices_of_two_sizes_is_warned_and_a_desktop_is_not() -> N
     assert finding.actual == "16 MiB over 4 cores or 32 MiB over 4 cores"
 
 
+def test_an_epyc_on_bare_metal_that_shows_no_l3_is_undetermined() -> None:
+    files = {p: t for p, t in machine().items() if "/index3/" not in p}
+    finding = only(judge("cpu.cache", memory_host(files)))
+    assert summary(finding) == ("cpu.cache/absent", "unknown", "host host")
+    assert finding.evidence[-1].note == "absent: shown: L1, L2; every EPYC 7003 has L3"
+
+
+@pytest.mark.parametrize(
+    ("cache", "expected"),
+    [
+        ("/index3/", ("cpu.cache/not-applicable", "skip", "host host")),
+        ("/cache/", ("cpu.cache/absent", "unknown", "host host")),
+    ],
+)
+def test_a_desktop_part_without_l3_is_skipped_only_when_it_shows_other_caches(
+    cache: str, expected: tuple[str, str, str]
+) -> None:
+    files = machine(name="AMD A10-9700 RADEON R7", family=21, model=101)
+    finding = only(judge("cpu.cache", memory_host({p: t for p, t in files.items() if cache not in p})))
+    assert summary(finding) == expected
+
+
 def test_a_guest_without_l3_is_told_what_the_hypervisor_hides() -> None:
     files = {p: t for p, t in machine(flags=GUEST_FLAGS).items() if "/index3/" not in p} | GUEST
     finding = only(judge("cpu.cache", memory_host(files)))

@@ -153,6 +153,42 @@ def test_find_db_alone_is_enough_where_no_perf_db_is_shipped() -> None:
     assert values(finding) == ["gfx906_64.HIP.fdb.txt"]
 
 
+def two_gpus() -> Machine:
+    on, one = gpu_host("mi210", 2), machine(names=(*both("gfx90a68"), "gfx90a.kdb"))
+    on.files |= {path: text for path, text in one.files.items() if path.startswith("/opt/")}
+    on.links |= {path: text for path, text in one.links.items() if path.startswith("/opt/")}
+    return on
+
+
+def test_gpu_of_unknown_compute_units_is_undetermined_beside_one_that_is_known() -> None:
+    on = two_gpus()
+    for node in on.nodes_of(on.bdfs[1]):
+        on.forget_node(node)
+    unknown, known = judged("miopen.database", on)
+    assert summary(unknown) == ("miopen.database/absent", "unknown", f"gpu {on.bdfs[1]}")
+    assert summary(known) == ("miopen.database/ok", "pass", f"path {DB}/gfx90a68")
+
+
+def test_gpu_that_no_driver_serves_needs_no_database() -> None:
+    on = two_gpus()
+    for node in on.nodes_of(on.bdfs[1]):
+        on.forget_node(node)
+    del on.links[f"{on.pci(on.bdfs[1])}/driver"]
+    skip, known = judged("miopen.database", on)
+    assert summary(skip) == ("miopen.database/not-applicable", "skip", f"gpu {on.bdfs[1]}")
+    assert known.status == "pass"
+
+
+def test_gpu_of_unknown_target_is_undetermined_in_the_kernel_cache_beside_one_that_is_known() -> None:
+    on = two_gpus()
+    on.set(on.bdfs[1], device="0x7fff")  # no row of the product table
+    for node in on.nodes_of(on.bdfs[1]):
+        on.forget_node(node)
+    unknown, known = judged("miopen.kernel-cache", on)
+    assert (unknown.status, unknown.subject.id) == ("unknown", on.bdfs[1])
+    assert summary(known) == ("miopen.kernel-cache/ok", "pass", f"path {DB}/gfx90a.kdb")
+
+
 def test_missing_folder_warns() -> None:
     finding = only(judged("miopen.database", machine()))
     assert summary(finding) == ("miopen.database/no-folder", "warn", f"path {DB}")
