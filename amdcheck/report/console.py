@@ -377,8 +377,9 @@ def _how_many(subjects: Sequence[Subject], total: int) -> str:
 
 
 def _kind(subject: Subject) -> str:
-    """What a person calls it: a CPU has a number, an instruction set of it a name."""
-    return "isa" if subject.kind == "cpu" and not subject.id.isdecimal() else subject.kind
+    """What a person calls it: a CPU has a number and a socket says that it is one; the rest are instruction sets."""
+    is_cpu = subject.id.isdecimal() or subject.id.startswith("socket ")
+    return "isa" if subject.kind == "cpu" and not is_cpu else subject.kind
 
 
 def _noun(kind: str) -> tuple[str, str]:

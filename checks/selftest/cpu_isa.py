@@ -61,7 +61,7 @@ def isa(test: IsaSelfTest) -> Iterator[Finding]:
     if isinstance(test.cpuid, Unknown):
         yield undetermined(
             ID,
-            Subject(kind="cpu", id="cpuid"),
+            HOST,
             "what the processor says of itself could not be read, so nothing is said of what the kernel may mask",
             because=test.cpuid,
             outcome="cpuid-unread",

@@ -270,12 +270,12 @@ def test_a_hardened_kernel_costs_the_comparison_and_not_the_results() -> None:
     said["cpuid"] = {"ended": "denied", "detail": "SELinux does not allow executable memory", "result": None}
     findings = judge(ID, machine(MILAN, said))
     assert brief(findings) == {
-        "cpuid": "unknown cpuid-unread",
+        "host": "unknown cpuid-unread",
         **dict.fromkeys(MILAN, "pass ok"),
         **dict.fromkeys(("avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16"), NOT_THERE),
     }
     assert only(findings, "avx512f").message == "the kernel does not offer AVX-512F"
-    note = only(findings, "cpuid").evidence[0].note
+    note = only(findings, "host").evidence[0].note
     assert note == "denied: SELinux does not allow executable memory"
 
 

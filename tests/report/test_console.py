@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from rich.cells import cell_len
 
-from amdcheck.model.finding import Subject, failed, shown, skipped
+from amdcheck.model.finding import Remedy, Subject, failed, shown, skipped, warned
 from amdcheck.model.report import Report
 from amdcheck.report.console import render
 from amdcheck.report.view import Detail, View
@@ -231,3 +231,17 @@ def test_same_check_skipped_for_many_subjects_counts_each_as_the_tally_does() ->
     lines = shown_on(samples.report(*skips), width=200)
     assert "Skipped 10: selftest.cpu.isa (isa0, isa1, isa2, isa3, isa4, isa5, isa6, isa7, …)" in lines
     assert lines[-2] == "10 skip in 4.2 s"
+
+
+@pytest.mark.parametrize(
+    ("check", "id", "named"),
+    [
+        ("selftest.cpu.isa", "avx512_vnni", "instruction set avx512_vnni"),
+        ("numa.layout", "socket 0", "CPU socket 0"),
+        ("selftest.cpu.core", "17", "CPU 17"),
+    ],
+)
+def test_a_cpu_a_socket_and_an_instruction_set_are_called_what_they_are(check: str, id: str, named: str) -> None:
+    fix = Remedy(action="monitor", owner="node", steps=(), reference=None)
+    finding = warned(f"{check}/odd", Subject(kind="cpu", id=id), "It is odd.", shown("/proc/cpuinfo", "x"), remedy=fix)
+    assert f"  {named}" in shown_on(samples.report(finding))
