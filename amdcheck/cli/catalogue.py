@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from amdcheck.cli.ending import NO_CHECKS, Ending
-from amdcheck.engine.registry import GROUPS, Check, Needs, all_checks
+from amdcheck.engine.registry import GROUPS, Check, Needs, all_checks, is_builtin
 from amdcheck.knowledge.remedies import RemedyTemplate, remedies
 from amdcheck.model.expectations import Level
 from amdcheck.model.finding import Action, Owner, Step
@@ -49,7 +49,7 @@ class CheckPage(Struct, frozen=True, kw_only=True):
 def every_check() -> Mapping[str, Check]:
     """All checks by id, in order. Raises Ending when the installation has brought none of its own."""
     checks = all_checks()
-    if not any(check.origin.startswith("amdcheck.checks.") for check in checks.values()):
+    if not any(map(is_builtin, checks.values())):
         raise Ending("bug", NO_CHECKS)
     return checks
 

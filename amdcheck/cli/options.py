@@ -69,11 +69,12 @@ class EvidenceOptions(CommonOptions):
         str | None, typer.Option(metavar="PATH", help="The ROCm installation to judge; by default every one found.")
     ] = None
     allow_busy: Annotated[
-        bool, typer.Option("--allow-busy", help="Run self-tests on CPUs and GPUs that are in use, too.")
+        bool,
+        typer.Option(
+            "--allow-busy",
+            help="Self-tests on devices in use, too; today's, of the CPU, always run.",
+        ),
     ] = False
-    checks_dir: Annotated[Path | None, typer.Option(metavar="DIR", help="Load the checks in this folder as well.")] = (
-        None
-    )
     deadline: Annotated[
         float | None,
         typer.Option(metavar="SECONDS", help="End the run by then. [default: quick 10, standard 60, deep none]"),

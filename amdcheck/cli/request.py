@@ -37,7 +37,6 @@ def evidence_request(
         rocm=options.rocm,
         allow_busy=options.allow_busy,
         exit_style=options.exit_style,
-        checks_dir=options.checks_dir,
         deadline_s=deadline,
         capture=capture,
     )

@@ -65,7 +65,7 @@ def summarize_host(facts: Facts) -> HostSummary:
     return HostSummary(
         id=None if platform is None else _hashed(platform.machine_id),
         name=None if platform is None else _text(platform.hostname),
-        node=None if platform is None else platform.node_name,
+        node=None if platform is None else _printable(platform.node_name),
         boot_id=None if platform is None else _text(platform.boot_id),
         uptime_s=None if platform is None else platform.uptime_s.or_none(),
         os=None if platform is None else _text(platform.os),

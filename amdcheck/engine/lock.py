@@ -6,7 +6,7 @@ import fcntl
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -67,8 +67,9 @@ def only_run(deadline_s: float | None) -> Iterator[None]:
         except BlockingIOError:
             raise Held(path, _read_holder(fd)) from None
         holder = Holder(pid=os.getpid(), ends=None if deadline_s is None else _now() + deadline_s + 5)
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, msgspec.json.encode(holder), 0)
+        with suppress(OSError):  # a full file system: the lock holds all the same, only its holder stays nameless
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, msgspec.json.encode(holder), 0)
         yield
     finally:
         os.close(fd)

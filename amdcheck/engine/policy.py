@@ -158,16 +158,21 @@ def apply_policy(finding: Finding, policy: Policy, today: date) -> Finding:
     return finding
 
 
-def is_required(finding: Finding, check: Check, policy: Policy, profile: Profile, *, require_all: bool) -> bool:
+def is_required(
+    finding: Finding, check: Check, policy: Policy, profile: Profile, *, require_all: bool, privileged: bool
+) -> bool:
     """Does an unknown of this finding make the machine undetermined?
 
-    The policy's word comes first. What this user may not read is advisory unless everything is required.
+    The policy's word comes first. What this user may not read is advisory unless everything is required; what root may
+    not read is no matter of privilege.
     """
     for id, rule in policy.checks.items():
         if rule.required is not None and fnmatchcase(finding.check, id):
             return rule.required
     if require_all or profile.require_all:
         return True
-    if finding.outcome == "denied" or any(fnmatchcase(finding.check, glob) for glob in profile.advisory):
+    if finding.outcome == "denied" and not privileged:
+        return False
+    if any(fnmatchcase(finding.check, glob) for glob in profile.advisory):
         return False
     return check.required

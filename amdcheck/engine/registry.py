@@ -64,6 +64,11 @@ class Check:
         return self.id.partition(".")[0]
 
 
+def is_builtin(check: Check) -> bool:
+    """Is the check one of ours, not a plugin's."""
+    return check.origin.startswith("amdcheck.checks.")
+
+
 _CHECKS: dict[str, Check] = {}
 load_errors: dict[str, str] = {}  # entry point or module -> why it could not be loaded
 

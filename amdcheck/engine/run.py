@@ -16,10 +16,11 @@ from msgspec import Struct
 
 from amdcheck import __version__
 from amdcheck.engine.exits import ExitStyle
+from amdcheck.engine.frames import Opened
 from amdcheck.engine.hostinfo import HOST_FACTS, summarize_host
 from amdcheck.engine.lock import Held, only_run
 from amdcheck.engine.policy import Policy, apply_policy, detect_profile, is_required, profile_named, read_policy
-from amdcheck.engine.registry import Check, all_checks, load_errors
+from amdcheck.engine.registry import Check, all_checks, is_builtin, load_errors
 from amdcheck.engine.selection import select
 from amdcheck.engine.supervisor import Outcome, supervise
 from amdcheck.engine.verdict import summarize
@@ -29,9 +30,10 @@ from amdcheck.facts.gpus import Gpus
 from amdcheck.facts.platform import Platform
 from amdcheck.facts.presence import GpuSigns
 from amdcheck.facts.registry import all_facts
+from amdcheck.facts.system import System
 from amdcheck.knowledge.tables import TABLES_DATE
 from amdcheck.model.errors import InputError
-from amdcheck.model.expectations import Expectations, Level
+from amdcheck.model.expectations import LEVELS, Expectations, Level
 from amdcheck.model.finding import HOST, Finding, Remedy, Step, Subject, undetermined
 from amdcheck.model.report import Lost, PolicySummary, Report, Run, Tool
 
@@ -58,7 +60,6 @@ class RunRequest(Struct, frozen=True, kw_only=True):
     require_all: bool = False
     allow_busy: bool = False
     exit_style: ExitStyle = "gate"
-    checks_dir: Path | None = None
     deadline_s: float | None = None  # None: the level's default
     capture: bool = False  # also record everything that was read
 
@@ -75,7 +76,7 @@ class AlreadyRunning(Exception):
     """Another run holds the lock; `finding` is amdcheck.run/already-running or .../previous-stuck."""
 
     def __init__(self, finding: Finding) -> None:
-        super().__init__(finding.message)
+        super().__init__(f"{finding.id}: {finding.message}")
         self.finding = finding
 
 
@@ -98,33 +99,37 @@ def run(request: RunRequest, *, on_progress: Callable[[Progress], None] | None =
     """
     started, clock = datetime.now(timezone.utc), time.monotonic()
     checks = all_checks()
-    if not any(check.origin.startswith("amdcheck.checks.") for check in checks.values()):
+    if not any(is_builtin(check) for check in checks.values()):
         raise NoChecks
     policy = read_policy(request.policy, frozenset(checks)) if request.policy is not None else Policy()
     profile_name = request.profile or policy.profile
     if profile_name != "auto":
         profile_named(profile_name)
     selected, not_selected = select(checks, request.select, request.skip, request.level)
+    # A check that is named runs, and its facts with it, whatever level was asked for.
+    level = max((request.level, *(check.level for check in selected)), key=LEVELS.index)
     plan = Plan(
         host=request.host,
-        expectations=_expectations(request, policy),
+        expectations=_expectations(request, policy, level),
         record=request.capture,
         checks=selected,
-        extra_facts=HOST_FACTS,
+        extra_facts=(*HOST_FACTS, System) if request.capture else HOST_FACTS,
     )
-    outcome = _carry_out(plan, request, on_progress)
-    assert outcome.opened is not None
+    outcome = _carry_out(plan, request, level, on_progress)
+    opened = outcome.opened or _never_opened(plan)
     facts = _Facts(outcome)
     findings, owners = _judged(outcome, selected, policy)
     if profile_name == "auto":
         profile_name = _detected(facts)
     profile = profile_named(profile_name)
     required = [
-        True if owner is None else is_required(f, owner, policy, profile, require_all=request.require_all)
+        True
+        if owner is None
+        else is_required(f, owner, policy, profile, require_all=request.require_all, privileged=opened.privileged)
         for f, owner in zip(findings, owners, strict=True)
     ]
-    lost = tuple(_lost(findings, owners))
-    expect = outcome.opened.expectations
+    lost = () if opened.privileged else tuple(_lost(findings, owners))
+    expect = opened.expectations
     amd_cpu, gpus, signs = facts.get(Cpu), facts.get(Gpus), facts.get(GpuSigns)
     is_amd_cpu = amd_cpu is not None and amd_cpu.vendor.or_none() == "AuthenticAMD"
     has_gpus = gpus is not None and bool(gpus.devices)
@@ -137,9 +142,9 @@ def run(request: RunRequest, *, on_progress: Callable[[Progress], None] | None =
             id=os.urandom(16).hex(),
             started=started,
             duration_s=round(time.monotonic() - clock, 3),
-            level=request.level,
-            source=outcome.opened.source,
-            privileged=outcome.opened.privileged,
+            level=level,
+            source=opened.source,
+            privileged=opened.privileged,
             lost=lost,
             not_selected=not_selected,
             deadline_hit=outcome.deadline_hit,
@@ -162,7 +167,7 @@ def run(request: RunRequest, *, on_progress: Callable[[Progress], None] | None =
         ),
         findings=findings,
     )
-    return RunResult(report=report, capture=_capture(outcome, request) if request.capture else None)
+    return RunResult(report=report, capture=_capture(outcome, opened, level) if request.capture else None)
 
 
 def read_facts(request: RunRequest) -> dict[str, object]:
@@ -170,12 +175,12 @@ def read_facts(request: RunRequest) -> dict[str, object]:
     all_checks()  # plugins may bring facts
     plan = Plan(
         host=request.host,
-        expectations=_expectations(request, Policy()),
+        expectations=_expectations(request, Policy(), request.level),
         record=False,
         checks=(),
         extra_facts=tuple(all_facts().values()),
     )
-    outcome = _carry_out(plan, request, None)
+    outcome = _carry_out(plan, request, request.level, None)
     facts: dict[str, object] = {}
     for name, kind in sorted(all_facts().items()):
         if name in outcome.facts:
@@ -185,9 +190,18 @@ def read_facts(request: RunRequest) -> dict[str, object]:
     return facts
 
 
-def _carry_out(plan: Plan, request: RunRequest, on_progress: Callable[[Progress], None] | None) -> Outcome:
+def _never_opened(plan: Plan) -> Opened:
+    """What can be said of a host whose run was over before it was open."""
+    if plan.host is None:
+        return Opened("live", plan.expectations, os.geteuid() == 0)
+    return Opened("tree" if plan.host.is_dir() else "capture", plan.expectations, privileged=False)
+
+
+def _carry_out(
+    plan: Plan, request: RunRequest, level: Level, on_progress: Callable[[Progress], None] | None
+) -> Outcome:
     """Run the workers, alone on a live machine."""
-    deadline = DEADLINES[request.level] if request.deadline_s is None else request.deadline_s
+    deadline = DEADLINES[level] if request.deadline_s is None else request.deadline_s
     total = len(plan.checks)
 
     def on_check(done: int, check: str) -> None:
@@ -221,9 +235,9 @@ def _held_finding(held: Held) -> Finding:
     return undetermined("amdcheck.run", HOST, message, outcome=outcome, remedy=remedy)
 
 
-def _expectations(request: RunRequest, policy: Policy) -> Expectations:
+def _expectations(request: RunRequest, policy: Policy, level: Level) -> Expectations:
     return Expectations(
-        level=request.level,
+        level=level,
         gpus=request.expect_gpus if request.expect_gpus is not None else policy.expect.gpus,
         gfx=policy.expect.gfx,
         rocm=policy.expect.rocm,
@@ -260,8 +274,8 @@ def _judged(
         for finding in outcome.findings.get(check.id, ()):
             findings.append(apply_policy(finding, policy, today))
             owners.append(check)
-    for name, why in load_errors.items():
-        findings.append(_plugin_finding(name, why))
+    for finding in (*outcome.own, *(_plugin_finding(name, why) for name, why in load_errors.items())):
+        findings.append(finding)
         owners.append(None)
     return tuple(findings), owners
 
@@ -312,21 +326,20 @@ def _lost(findings: Iterable[Finding], owners: Iterable[Check | None]) -> Iterab
                 yield Lost(check=owner.id, needs="root" if owner.needs == "user" else owner.needs, source=entry.source)
 
 
-def _capture(outcome: Outcome, request: RunRequest) -> bytes:
+def _capture(outcome: Outcome, opened: Opened, level: Level) -> bytes:
     from amdcheck.host.capture import Manifest
     from amdcheck.host.capture_file import encode
     from amdcheck.host.recording import Recorded, merge
 
-    assert outcome.opened is not None
     decoder = msgspec.msgpack.Decoder(Recorded)
     recorded = [decoder.decode(data) for data in outcome.recorded]
     manifest = Manifest(
         created=datetime.now(timezone.utc),
         amdcheck=__version__,
-        source=outcome.opened.source,
+        source=opened.source,
         redacted=False,
-        level=request.level,
-        expectations=outcome.opened.expectations,
+        level=level,
+        expectations=opened.expectations,
         identity=None,
         system=None,
     )

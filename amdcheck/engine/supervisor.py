@@ -30,7 +30,7 @@ from amdcheck.engine.frames import (
 )
 from amdcheck.engine.page import Doing, Page
 from amdcheck.engine.registry import Check
-from amdcheck.engine.worker import Plan, broken_fact, crashed, run_worker
+from amdcheck.engine.worker import Plan, broken_fact, bug_of, crashed, run_worker
 from amdcheck.host.processes import Stuck, become_subreaper, escaped_children, kill_tree
 from amdcheck.model.errors import InputError
 from amdcheck.model.finding import HOST, Finding, Remedy, Step, Subject, shown, undetermined
@@ -47,13 +47,17 @@ class WorkerBug(Exception):
 
 @dataclass
 class Outcome:
-    """What a run of workers gave. Facts are msgpack-encoded by name; findings by check id, in order of execution."""
+    """What a run of workers gave. Facts are msgpack-encoded by name; findings by check id, in order of execution.
+
+    `own` are findings of no check: what blocked outside of all of them.
+    """
 
     opened: Opened | None = None
     findings: dict[str, list[Finding]] = field(default_factory=dict)
     facts: dict[str, bytes] = field(default_factory=dict)
     broken: dict[str, str] = field(default_factory=dict)
     recorded: list[bytes] = field(default_factory=list)
+    own: list[Finding] = field(default_factory=list)
     deadline_hit: bool = False
     stuck: list[Stuck] = field(default_factory=list)
 
@@ -99,18 +103,22 @@ class _Supervisor:
         )
         before = escaped_children()
         ours, theirs = os.pipe()
-        pid = os.fork()
-        if pid == 0:
-            run_worker(plan, theirs, self._page)
-        os.close(theirs)
+        pid = 0
         try:
+            pid = os.fork()
+            if pid == 0:
+                run_worker(plan, theirs, self._page)
+            os.close(theirs)
             why = self._listen(ours)
         finally:
             os.close(ours)
-            stuck = kill_tree(pid, wait_s=WAIT_FOR_THE_DEAD_S, escaped_but=before)
+            stuck = kill_tree(pid, wait_s=WAIT_FOR_THE_DEAD_S, escaped_but=before) if pid else ()
             self._outcome.stuck += stuck
         if not self._finished:
             self._account_for(why, stuck)
+        elif stuck:
+            doing = self._page.read()
+            self._outcome.own.append(_hang(None, "its work" if doing is None else doing.what, stuck))
 
     def _listen(self, pipe: int) -> Doing | str:
         """Take frames until the worker is done, dies, or blocks; returns why: what it blocks on, or in words."""
@@ -179,7 +187,8 @@ class _Supervisor:
         if kind == "open":
             raise InputError(f"--host {name}: opening it blocks; it may lie on a dead mount. Copy it to a local disk")
         if kind == "check":
-            self._close(self._todo[name], self._slow_check(self._todo[name]))
+            message = "The check did not end within its time"
+            self._close(self._todo[name], bug_of(self._todo[name], message, outcome="timeout"))
         elif kind == "fact":
             self._break(name, "timeout: our code for it did not end")
         else:
@@ -211,8 +220,8 @@ class _Supervisor:
 
     def _hung(self, what: str, stuck: tuple[Stuck, ...]) -> None:
         check = self._current
-        if check is not None:
-            self._outcome.findings.setdefault(check.id, []).append(_hang(check, what, stuck))
+        found = self._outcome.own if check is None else self._outcome.findings.setdefault(check.id, [])
+        found.append(_hang(check, what, stuck))
         folder = dirname(what) if what.startswith("/") else what
         self._hangs[folder] = self._hangs.get(folder, 0) + 1
         folders = self._plan.hung_folders
@@ -222,14 +231,6 @@ class _Supervisor:
         if sum(self._hangs.values()) > HANGS_PER_RUN:
             self._finished = True
             self._leave_undone(f"more than {HANGS_PER_RUN} reads blocked")
-
-    def _slow_check(self, check: Check) -> Finding:
-        step = Step(text=f"Report this to the authors of {check.origin}", argv=None, root=False, reboot=False)
-        remedy = Remedy(action="investigate", owner="setup", steps=(step,), reference=None)
-        finding = undetermined(
-            check.id, HOST, "The check did not end within its time", outcome="timeout", remedy=remedy
-        )
-        return _with_title(finding, check)
 
     def _out_of_time(self) -> None:
         self._leave_undone(f"the run's deadline of {self._deadline_s:g} s passed first")
@@ -244,14 +245,10 @@ class _Supervisor:
             )
             remedy = Remedy(action="investigate", owner="setup", steps=(step,), reference=None)
             finding = undetermined(check.id, HOST, f"Not run: {why}", outcome="timeout", remedy=remedy)
-            self._outcome.findings.setdefault(check.id, []).append(_with_title(finding, check))
+            self._outcome.findings.setdefault(check.id, []).append(with_fields(finding, title=check.title))
 
 
-def _with_title(finding: Finding, check: Check) -> Finding:
-    return with_fields(finding, title=check.title)
-
-
-def _hang(check: Check, what: str, stuck: tuple[Stuck, ...]) -> Finding:
+def _hang(check: Check | None, what: str, stuck: tuple[Stuck, ...]) -> Finding:
     """The finding that names what blocked, and the processes that could not be ended because of it."""
     is_path = what.startswith("/")
     seen = [
@@ -266,7 +263,7 @@ def _hang(check: Check, what: str, stuck: tuple[Stuck, ...]) -> Finding:
         Step(text="Take the node out of service and reboot it", argv=("systemctl", "reboot"), root=True, reboot=True),
     )
     finding = undetermined(
-        check.id,
+        "amdcheck.host" if check is None else check.id,
         Subject(kind="path", id=what) if is_path else HOST,
         f"{what} blocks: reading it did not end" if is_path else f"{what} blocks: it did not end",
         *seen,
@@ -276,4 +273,4 @@ def _hang(check: Check, what: str, stuck: tuple[Stuck, ...]) -> Finding:
         ),
         expected="an answer within its deadline",
     )
-    return _with_title(finding, check)
+    return with_fields(finding, title="Reading the host" if check is None else check.title)

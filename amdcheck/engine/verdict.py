@@ -23,7 +23,7 @@ def summarize(
 ) -> Summary:
     """Judge the machine. `required[i]` says whether an unknown `findings[i]` makes it undetermined.
 
-    `amd_present`: there was an AMD CPU or GPU to judge, or GPUs were expected. `cpu_host`: an AMD CPU, no AMD GPU,
+    `amd_present`: there was an AMD CPU or GPU to judge. `cpu_host`: an AMD CPU, no AMD GPU,
     and none expected.
     """
     standing = [(f, r) for f, r in zip(findings, required, strict=True) if f.waived is None]
@@ -33,14 +33,16 @@ def summarize(
     verdict: Verdict
     if fails:
         verdict, worst = "not-ready", fails
-    elif blocking or not amd_present:
+    elif blocking or not amd_present or not any(f.status in ("pass", "warn") for f in findings):
         verdict, worst = "undetermined", blocking
     elif warns:
         verdict, worst = "ready-with-warnings", warns
     else:
         verdict, worst = "ready", []
     counts = _count(findings)
-    why = _why(worst, verdict, amd_present)
+    why = _why(worst)
+    if verdict == "undetermined" and not blocking:
+        why = "nothing was judged" if amd_present else "no AMD CPU and no AMD GPU to judge"
     return Summary(
         verdict=verdict,
         exit_code=verdict_exit(verdict, style, fail_on_warn=fail_on_warn),
@@ -66,10 +68,10 @@ def _count(findings: Iterable[Finding]) -> Counts:
     )
 
 
-def _why(worst: Sequence[Finding], verdict: Verdict, amd_present: bool) -> str:
+def _why(worst: Sequence[Finding]) -> str:
     """The worst finding in words, and how many more there are."""
     if not worst:
-        return "" if amd_present else "no AMD CPU and no AMD GPU to judge"
+        return ""
     first = worst[0]
     where = "" if first.subject.kind == "host" else f" on {first.subject.id}"
     more = f" (and {len(worst) - 1} more)" if len(worst) > 1 else ""

@@ -10,6 +10,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -33,7 +34,7 @@ from amdcheck.engine.frames import (
 )
 from amdcheck.engine.injection import FactBroke, FactStore
 from amdcheck.engine.page import Page
-from amdcheck.engine.registry import Check
+from amdcheck.engine.registry import Check, is_builtin
 from amdcheck.facts.registry import all_facts
 from amdcheck.host.guard import GuardedHost
 from amdcheck.host.processes import become_subreaper, die_with_parent
@@ -87,8 +88,12 @@ def _let_go_of_the_caller(pipe: int) -> None:
     null = os.open(os.devnull, os.O_RDWR)
     for standard in (0, 1, 2):
         os.dup2(null, standard)
-    os.closerange(3, pipe)
-    os.closerange(pipe + 1, os.sysconf("SC_OPEN_MAX"))
+    for fd in map(
+        int, os.listdir("/proc/self/fd")
+    ):  # closerange goes through every number where close_range(2) is missing
+        if fd > 2 and fd != pipe:
+            with suppress(OSError):
+                os.close(fd)
 
 
 class Recorder(Host, Protocol):
@@ -103,6 +108,7 @@ class _Worker:
         self._pipe = pipe
         self._page = page
         self._recorder: Recorder | None = None
+        self._privileged = False
 
     def work(self) -> None:
         """Open the host, run the checks, read the facts that the report itself shows."""
@@ -154,7 +160,8 @@ class _Worker:
                 expectations = _completed(expectations, inner.capture.manifest.expectations)
         guarded = GuardedHost(inner, self._page, plan.hung_paths, plan.hung_folders)
         identity = guarded.identity().or_none()
-        self._send(Opened(inner.source, expectations, identity is not None and identity.uid == 0))
+        self._privileged = identity is not None and identity.uid == 0
+        self._send(Opened(inner.source, expectations, self._privileged))
         if plan.record:
             from amdcheck.host.recording import RecordingHost
 
@@ -174,25 +181,23 @@ class _Worker:
         return value
 
     def _run_check(self, check: Check, facts: FactStore) -> tuple[Finding, ...]:
+        self._page.begin(f"check {check.id}", CHECK_SECONDS)  # its facts have their own time
         try:
             if check.applies is not None:
                 reason = check.applies(**facts.supply(check.applies_parameters))
                 if reason is not None:
-                    return (_titled(skipped(check.id, HOST, reason), check, None),)
+                    return _accepted(check, (skipped(check.id, HOST, reason),), None)
             arguments = facts.supply(check.parameters)
+            began = time.perf_counter()
+            found = tuple(islice(check.function(**arguments), _FINDINGS_LIMIT))
         except FactBroke as error:
             return (broken_fact(check, error.name, error.why),)
         except Exception as error:
             return (crashed(check, f"{type(error).__name__}: {error}"),)
-        self._page.begin(f"check {check.id}", CHECK_SECONDS)
-        began = time.perf_counter()
-        try:
-            found = tuple(islice(check.function(**arguments), _FINDINGS_LIMIT))
-        except Exception as error:
-            return (crashed(check, f"{type(error).__name__}: {error}"),)
         finally:
             self._page.end()
-        return _accepted(check, found, (time.perf_counter() - began) * 1000)
+        accepted = _accepted(check, found, (time.perf_counter() - began) * 1000)
+        return tuple(map(_refused_to_root, accepted)) if self._privileged else accepted
 
 
 def _completed(asked: Expectations, recorded: Expectations) -> Expectations:
@@ -201,7 +206,7 @@ def _completed(asked: Expectations, recorded: Expectations) -> Expectations:
     return replace(asked, **missing)
 
 
-def _accepted(check: Check, found: Iterable[Finding], duration_ms: float) -> tuple[Finding, ...]:
+def _accepted(check: Check, found: Iterable[Finding], duration_ms: float | None) -> tuple[Finding, ...]:
     """The findings of a check, validated: of its own id, one for each id and subject, well formed."""
     accepted: dict[tuple[str, Subject], Finding] = {}
     for finding in found:
@@ -236,11 +241,6 @@ def _titled(finding: Finding, check: Check, duration_ms: float | None) -> Findin
     return replace(finding, title=title, duration_ms=None if duration_ms is None else round(duration_ms, 3))
 
 
-def is_builtin(check: Check) -> bool:
-    """Is the check one of ours, not a plugin's."""
-    return check.origin.startswith("amdcheck.checks.")
-
-
 def _origin(check: Check) -> Subject:
     return HOST if is_builtin(check) else Subject(kind="plugin", id=check.origin)
 
@@ -251,24 +251,44 @@ def bug_remedy(check: Check) -> Remedy:
     return Remedy(action="investigate", owner="setup", steps=(step,), reference=None)
 
 
+def bug_of(check: Check, message: str, *, outcome: str) -> Finding:
+    """The check itself, or our code for what it needs, is at fault."""
+    finding = undetermined(check.id, _origin(check), message, outcome=outcome, remedy=bug_remedy(check))
+    return _titled(finding, check, None)
+
+
 def crashed(check: Check, why: str) -> Finding:
     """The check's own code went wrong."""
-    finding = undetermined(
-        check.id, _origin(check), f"The check broke: {why}", outcome="crashed", remedy=bug_remedy(check)
-    )
-    return _titled(finding, check, None)
+    return bug_of(check, f"The check broke: {why}", outcome="crashed")
 
 
 def broken_fact(check: Check, fact: str, why: str) -> Finding:
-    """Something the check needs could not be read because our code for it raised."""
+    """Something the check needs could not be read because our code for it raised, or did not end."""
     message = f"{fact}, which the check needs, could not be read: {why}"
-    outcome = "timeout" if why.startswith("timeout") else "crashed"
-    return _titled(
-        undetermined(check.id, _origin(check), message, outcome=outcome, remedy=bug_remedy(check)), check, None
-    )
+    return bug_of(check, message, outcome="timeout" if why.startswith("timeout") else "crashed")
 
 
 def _no_finding(check: Check) -> Finding:
-    message = "The check ended without saying anything"
-    finding = undetermined(check.id, _origin(check), message, outcome="no-finding", remedy=bug_remedy(check))
-    return _titled(finding, check, None)
+    return bug_of(check, "The check ended without saying anything", outcome="no-finding")
+
+
+def _refused_to_root(finding: Finding) -> Finding:
+    """More privilege is no remedy for what root itself was refused."""
+    if finding.outcome != "denied" or finding.status != "unknown":
+        return finding
+    steps = (
+        Step(
+            text="Root was refused this, so more rights do not help: see whether the device is in reset or suspended",
+            argv=("dmesg", "--level=err,warn"),
+            root=True,
+            reboot=False,
+        ),
+        Step(
+            text="In a container: see whether its device cgroup keeps the device away",
+            argv=None,
+            root=False,
+            reboot=False,
+        ),
+    )
+    remedy = Remedy(action="investigate", owner="node", steps=steps, reference="Linux amdgpu_pm.c: EPERM in reset")
+    return replace(finding, remedy=remedy)

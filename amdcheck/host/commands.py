@@ -20,7 +20,7 @@ from typing import NoReturn
 
 from amdcheck.host.capture import command_key, selftest_key
 from amdcheck.host.paths import bad_argv, utf8_text
-from amdcheck.host.processes import become_subreaper, children, die_with_parent, kill_tree
+from amdcheck.host.processes import Stuck, become_subreaper, children, die_with_parent, kill_tree
 from amdcheck.host.protocol import Command, CommandResult, SelfTest, SelfTestResult
 from amdcheck.model.value import Known, Unknown, Value
 
@@ -64,12 +64,12 @@ class _Patience:
 
     left_s: float
 
-    def kill(self, pid: int) -> list[str]:
-        """Kill a process and all below it; what does not die is named."""
+    def kill(self, pid: int) -> tuple[Stuck, ...]:
+        """Kill a process and all below it; gives what does not die."""
         began = time.monotonic()
         stuck = kill_tree(pid, wait_s=max(self.left_s, _LEAST_SECONDS))
         self.left_s -= time.monotonic() - began
-        return [f"pid {process.pid} ({process.wchan})" for process in stuck]
+        return stuck
 
 
 @dataclass
@@ -109,7 +109,7 @@ class _Child:
         self._duration = 0.0
         self._rc: int | None = None
         self._timed_out = False
-        self.stuck: list[str] = []
+        self.stuck: list[Stuck] = []
 
     @property
     def pid(self) -> int:
@@ -119,10 +119,18 @@ class _Child:
         """Fork; False when the command cannot be one."""
         if self._refused is not None:
             return False
-        pipes = [os.pipe() for _ in range(3)]
+        pipes: list[tuple[int, int]] = []
         self._began = time.monotonic()
         self._ends = self._began + self._command.timeout_s
-        self._pid = os.fork()
+        try:
+            for _ in range(3):
+                pipes.append(os.pipe())
+            self._pid = os.fork()
+        except OSError as error:  # no descriptors, no memory or no process left to have
+            for fd in (end for pipe in pipes for end in pipe):
+                os.close(fd)
+            self._refused = Unknown("failed", self._key, errno.errorcode.get(error.errno or 0, str(error)))
+            return False
         if self._pid == 0:
             _become(self._command.argv, *(theirs for _, theirs in pipes))
         for _, theirs in pipes:
@@ -198,7 +206,7 @@ class _Child:
                 duration_s=self._duration,
                 timed_out=self._timed_out,
                 truncated=self._stdout.truncated or self._stderr.truncated,
-                stuck=tuple(self.stuck),
+                stuck=tuple(f"pid {process.pid} ({process.wchan})" for process in self.stuck),
             ),
             self._key,
         )
@@ -208,7 +216,7 @@ def _end_what_is_left(before: set[int], started: Sequence[_Child], patience: _Pa
     """Kill what outlived its command: as a subreaper we were given it, whatever session it fled into."""
     seen = set(before)
     for _ in range(10):  # the children of a killed one come to us in turn
-        named = {int(line.split()[1]) for child in started for line in child.stuck}
+        named = {process.pid for child in started for process in child.stuck}
         left = children() - seen - named
         if not left:
             return
@@ -246,6 +254,8 @@ def _become(argv: Sequence[str], stdout: int, stderr: int, error: int) -> NoRetu
         _leave_no_core()
         os.chdir("/")
         os.write(error, _exec(argv).encode())
+    except BaseException as problem:
+        os.write(error, f"it could not be started: {type(problem).__name__}: {problem}".encode()[:512])
     finally:
         os._exit(127)
 

@@ -117,7 +117,8 @@ def kill_tree(root: int, *, wait_s: float = 1.0, escaped_but: Collection[int] | 
             continue  # one that was not stopped yet may have forked
         for pid in alive:
             _send(pid, signal.SIGKILL)
-            _reap(pid)
+            if _reap(pid):
+                ours.discard(pid)  # its number may soon be another's
         entries = ((pid, _entry(pid)) for pid in sorted(alive))
         # A zombie is dead; it belongs to a parent that will reap it.
         left = [(pid, entry.state) for pid, entry in entries if entry is not None and entry.state not in "ZX"]
@@ -142,6 +143,8 @@ def _send(pid: int, number: int) -> None:
         os.kill(pid, number)
 
 
-def _reap(pid: int) -> None:
+def _reap(pid: int) -> bool:
+    """Take a dead child's exit code; False when it is alive or not ours."""
     with suppress(ChildProcessError, InterruptedError):
-        os.waitpid(pid, os.WNOHANG)
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
+    return False

@@ -91,6 +91,11 @@ class Step(_Printable, frozen=True, kw_only=True):
     root: bool
     reboot: bool
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.argv is not None:
+            force_setattr(self, "argv", tuple(map(printable, self.argv)))
+
 
 class Remedy(_Printable, frozen=True, kw_only=True):
     """What to do next, who does it, and how."""

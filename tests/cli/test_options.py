@@ -45,7 +45,6 @@ def request_of(line: str, style: ExitStyle = "gate") -> RunRequest:
         ("--fail-on warn", "fail_on", "warn"),
         ("--require-all", "require_all", True),
         ("--allow-busy", "allow_busy", True),
-        ("--checks-dir d", "checks_dir", Path("d")),
         ("--deadline 2.5", "deadline_s", 2.5),
         ("--exit-style nagios", "exit_style", "nagios"),
     ],

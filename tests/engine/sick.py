@@ -11,7 +11,7 @@ from typing import cast
 from msgspec import Struct
 
 from amdcheck.api import HOST, Finding, Host, Subject, Value, evidence, fact, passed, shown, undetermined
-from amdcheck.engine.registry import Check, CheckFunction
+from amdcheck.engine.registry import Check, CheckFunction, Predicate
 from amdcheck.facts.registry import injected_parameters
 from amdcheck.host.protocol import Command, CommandResult
 from amdcheck.model.value import Known, Unknown
@@ -126,6 +126,12 @@ def programs(started: Programs) -> Iterator[Finding]:
             yield undetermined("cpu.programs", subject, "did not start", because=result)
 
 
+def hangs_before(fine: Cards) -> str | None:
+    """A predicate that never ends."""
+    while True:
+        pass
+
+
 def fine() -> Iterator[Finding]:
     """Nothing wrong here."""
     yield passed("cpu.fine", HOST, "fine", evidence(Known("1", "/sys/fine")))
@@ -196,7 +202,9 @@ def exiting() -> Iterator[Finding]:
     yield
 
 
-def make_check(id: str, function: CheckFunction, *, origin: str = "plugin_of_others") -> Check:
+def make_check(
+    id: str, function: CheckFunction, *, origin: str = "plugin_of_others", applies: Predicate | None = None
+) -> Check:
     return Check(
         id=id,
         title=f"Title of {id}",
@@ -205,8 +213,8 @@ def make_check(id: str, function: CheckFunction, *, origin: str = "plugin_of_oth
         required=True,
         function=function,
         parameters=injected_parameters(id, function),
-        applies=None,
-        applies_parameters={},
+        applies=applies,
+        applies_parameters=injected_parameters(id, applies) if applies else {},
         page="page",
         origin=origin,
     )

@@ -135,26 +135,34 @@ def test_denied_is_advisory_unless_everything_is_required(tmp_path: Path) -> Non
     policy = read_policy(policy_file(tmp_path, ""), CHECKS)
     node, production = profile_named("node-gpu"), profile_named("production")
     check = make_check("pci.acs")
-    assert not is_required(unknown("denied"), check, policy, node, require_all=False)
-    assert is_required(unknown("denied"), check, policy, node, require_all=True)
-    assert is_required(unknown("denied"), check, policy, production, require_all=False)
-    assert is_required(unknown("timeout"), check, policy, node, require_all=False)
-    assert not is_required(unknown("timeout"), make_check("pci.acs", required=False), policy, node, require_all=False)
+    advisory = make_check("pci.acs", required=False)
+    assert not is_required(unknown("denied"), check, policy, node, require_all=False, privileged=False)
+    assert is_required(unknown("denied"), check, policy, node, require_all=True, privileged=False)
+    assert is_required(unknown("denied"), check, policy, production, require_all=False, privileged=False)
+    assert is_required(unknown("timeout"), check, policy, node, require_all=False, privileged=False)
+    assert not is_required(unknown("timeout"), advisory, policy, node, require_all=False, privileged=False)
+
+
+def test_what_root_is_denied_is_required(tmp_path: Path) -> None:
+    policy = read_policy(policy_file(tmp_path, ""), CHECKS)
+    node = profile_named("node-gpu")
+    assert is_required(unknown("denied"), make_check("pci.acs"), policy, node, require_all=False, privileged=True)
 
 
 def test_the_policys_word_on_required_comes_first(tmp_path: Path) -> None:
     policy = read_policy(policy_file(tmp_path, '[checks."pci.acs"]\nrequired = false'), CHECKS)
-    assert not is_required(
-        unknown("timeout"), make_check("pci.acs"), policy, profile_named("production"), require_all=True
-    )
+    production = profile_named("production")
+    check = make_check("pci.acs")
+    assert not is_required(unknown("timeout"), check, policy, production, require_all=True, privileged=False)
 
 
 def test_host_owned_checks_are_advisory_in_a_container(tmp_path: Path) -> None:
     policy = read_policy(policy_file(tmp_path, ""), CHECKS)
     finding = undetermined("numa.balancing", HOST, "m", because=Unknown("absent", "/proc/x"))
     check = make_check("numa.balancing")
-    assert not is_required(finding, check, policy, profile_named("container-gpu"), require_all=False)
-    assert is_required(finding, check, policy, profile_named("node-gpu"), require_all=False)
+    container, node = profile_named("container-gpu"), profile_named("node-gpu")
+    assert not is_required(finding, check, policy, container, require_all=False, privileged=False)
+    assert is_required(finding, check, policy, node, require_all=False, privileged=False)
 
 
 def test_profiles() -> None:

@@ -112,6 +112,45 @@ def test_a_check_that_misbehaves_is_unknown_and_the_run_goes_on(
     assert only(result, "cpu.fine").status == "pass"
 
 
+def test_a_predicate_that_never_ends_costs_its_check_alone(tree: Path) -> None:
+    plan = Plan(
+        host=tree,
+        expectations=Expectations(level="quick"),
+        record=False,
+        checks=(make_check("cpu.never", sick.fine, applies=sick.hangs_before), make_check("cpu.fine", sick.fine)),
+        extra_facts=(),
+    )
+    result = supervise(plan, deadline_s=None)
+    assert only(result, "cpu.never").id == "cpu.never/timeout"
+    assert only(result, "cpu.fine").status == "pass"
+
+
+def test_what_blocks_outside_of_all_checks_is_named_too(tree: Path) -> None:
+    plan = Plan(host=tree, expectations=Expectations(level="quick"), record=False, checks=(), extra_facts=(sick.Cards,))
+    with hungfs({"gpu_busy_percent": None}, at=tree / "sys" / "cards" / "card3"):
+        outcome = supervise(plan, deadline_s=30.0)
+    (hang,) = outcome.own
+    assert (hang.id, hang.subject.id) == ("amdcheck.host/hang", "/sys/cards/card3/gpu_busy_percent")
+    assert "Cards" in outcome.facts
+
+
+def test_a_deadline_in_the_middle_of_a_hang_names_it(tree: Path) -> None:
+    plan = Plan(
+        host=tree,
+        expectations=Expectations(level="quick"),
+        record=False,
+        checks=(make_check("gpu.cards", sick.cards_busy),),
+        extra_facts=(),
+    )
+    with hungfs({"gpu_busy_percent": None}, at=tree / "sys" / "cards" / "card3"):
+        outcome = supervise(plan, deadline_s=1.0)
+    (hang,) = outcome.own
+    assert hang.id == "amdcheck.host/hang"
+    assert hang.evidence[0].value is not None
+    assert "state D" in hang.evidence[0].value
+    assert only(outcome, "gpu.cards").id == "gpu.cards/timeout"
+
+
 def test_a_check_that_yields_for_ever_is_cut(tree: Path) -> None:
     result = outcome_of(tree, "flooding", "fine")
     assert {f.id for f in result.findings["cpu.flooding"]} == {"cpu.flooding/ok", "cpu.flooding/crashed"}

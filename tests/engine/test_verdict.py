@@ -1,11 +1,14 @@
 from __future__ import annotations
 
-import pytest
+from datetime import date
 
-from amdcheck.api import HOST, failed, passed, shown, skipped, undetermined, warned
+import pytest
+from msgspec.structs import replace
+
+from amdcheck.api import HOST, failed, manual, passed, shown, skipped, undetermined, warned
 from amdcheck.engine.exits import STYLES, ExitStyle, event_exit, verdict_exit
 from amdcheck.engine.verdict import summarize
-from amdcheck.model.finding import Finding, Owner, Remedy, Step, Subject
+from amdcheck.model.finding import Finding, Owner, Remedy, Step, Subject, Waived
 from amdcheck.model.report import Lost, Summary
 from amdcheck.model.value import Unknown
 
@@ -19,6 +22,7 @@ PASS = passed("cpu.vendor", HOST, "AMD", shown("/proc/cpuinfo", "AuthenticAMD"))
 WARN = warned("numa.balancing/on", HOST, "on", shown("/proc/x", "1"), remedy=remedy())
 FAIL = failed("gpu.present/none", HOST, "no GPU", shown("/sys/bus", "0"), remedy=remedy())
 UNKNOWN = undetermined("cpu.cache", HOST, "no sizes", because=Unknown("absent", "/sys/c"))
+MANUAL = manual("cpu.vendor/look", HOST, "look at the BIOS", remedy=remedy())
 SKIP = skipped("pci.link-width", HOST, "no GPU")
 
 
@@ -53,6 +57,13 @@ def judged(
 )
 def test_the_worst_finding_decides(findings: tuple[Finding, ...], verdict: str) -> None:
     assert judged(*findings).verdict == verdict
+
+
+@pytest.mark.parametrize("findings", [(), (SKIP,), (UNKNOWN,)])
+def test_where_nothing_was_judged_nothing_is_ready(findings: tuple[Finding, ...]) -> None:
+    summary = judged(*findings, required=False)
+    assert (summary.verdict, summary.exit_code) == ("undetermined", 3)
+    assert summary.headline == "UNDETERMINED: nothing was judged"
 
 
 def test_an_advisory_unknown_does_not_change_the_verdict() -> None:
@@ -97,8 +108,10 @@ def test_the_reason_names_the_worst_and_how_many_more() -> None:
 
 
 def test_counts_are_disjoint_and_sum_up() -> None:
-    counts = judged(PASS, WARN, FAIL, UNKNOWN, SKIP).counts
+    waived = replace(FAIL, waived=Waived(reason="known", until=date(2030, 1, 1)))
+    counts = judged(PASS, WARN, FAIL, UNKNOWN, SKIP, MANUAL, waived, waived).counts
     assert (counts.pass_, counts.warn, counts.fail, counts.unknown, counts.skip) == (1, 1, 1, 1, 1)
+    assert (counts.manual, counts.waived) == (1, 2)
 
 
 # The exit table as the contract has it: event -> (gate, nagios, npd).

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -247,3 +248,22 @@ def test_a_selftest_runs_in_our_isolated_interpreter() -> None:
     assert isinstance(answer, Known)
     assert answer.value.result.argv == (sys.executable, "-I", "-m", "amdcheck.selftest", "no_such_test", "1")
     assert answer.value.result.rc != 0
+
+
+def test_no_process_to_be_had_is_an_answer() -> None:
+    """A user's limit of processes does not bind root, so another user asks."""
+    program = (
+        "import os, resource\n"
+        "from amdcheck.host.commands import run_commands\n"
+        "from amdcheck.host.protocol import Command\n"
+        "run_commands([Command(argv=('true',))])  # whatever it imports, while that may be read\n"
+        "os.setgid(65534)\n"
+        "os.setuid(65534)\n"
+        "resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))\n"
+        "print(run_commands([Command(argv=('true',))]))\n"
+    )
+    if os.geteuid() != 0:
+        pytest.skip("only root can become another user")
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert "reason='failed'" in done.stdout
+    assert "EAGAIN" in done.stdout
