@@ -79,11 +79,14 @@ def _run(
 
 @app.command("list")
 @takes(ShowOptions)
-def _list(options: ShowOptions) -> Call:
+def _list(
+    options: ShowOptions,
+    profiles: Annotated[bool, typer.Option("--profiles", help="List the profiles instead.")] = False,
+) -> Call:
     """List the checks: id, level, needs, required or advisory, title."""
-    from amdcheck.cli.listing import list_checks
+    from amdcheck.cli.listing import list_checks, list_profiles
 
-    return partial(list_checks, options)
+    return partial(list_profiles if profiles else list_checks, options)
 
 
 @app.command("explain")
@@ -136,7 +139,7 @@ def _capture(
 @takes(CommonOptions)
 def _schema(
     options: CommonOptions,
-    document: Annotated[Literal["report", "capture"], typer.Argument(help="Which document.")] = "report",
+    document: Annotated[Literal["report", "capture", "policy"], typer.Argument(help="Which document.")] = "report",
 ) -> Call:
     """Show the JSON Schema of a document."""
     from amdcheck.cli.schema import show_schema

@@ -12,6 +12,7 @@ from amdcheck.cli.output import tell, to_stdout
 from amdcheck.cli.sheet import Sheet
 from amdcheck.cli.terminal import view_of_stdout
 from amdcheck.engine.registry import load_errors
+from amdcheck.knowledge.profiles import profiles
 
 
 def list_checks(options: ShowOptions) -> int:
@@ -23,6 +24,21 @@ def list_checks(options: ShowOptions) -> int:
         to_stdout(msgspec.json.format(msgspec.json.encode(checks), indent=2) + b"\n")
     else:
         to_stdout(_table(checks))
+    return 0
+
+
+def list_profiles(options: ShowOptions) -> int:
+    """Every profile: whose unknowns count, and whose do not."""
+    if options.format == "json":
+        to_stdout(msgspec.json.format(msgspec.json.encode(profiles()), indent=2) + b"\n")
+        return 0
+    sheet = Sheet(view_of_stdout(detail="normal", no_color=True))
+    heading = ("PROFILE", "WHAT NEEDS ROOT", "ADVISORY CHECKS")
+    rows = (
+        (n, "required" if p.require_all else "advisory", " ".join(p.advisory) or "-") for n, p in profiles().items()
+    )
+    sheet.table([heading, *rows])
+    to_stdout(sheet.text())
     return 0
 
 

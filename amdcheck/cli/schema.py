@@ -9,7 +9,7 @@ import msgspec
 
 from amdcheck.cli.output import to_stdout
 
-Document = Literal["report", "capture"]
+Document = Literal["report", "capture", "policy"]
 
 
 def show_schema(document: Document) -> int:
@@ -36,4 +36,10 @@ def _capture() -> type[Any]:
     return Capture
 
 
-_RECORDS: Mapping[Document, Callable[[], type[Any]]] = {"report": _report, "capture": _capture}
+def _policy() -> type[Any]:
+    from amdcheck.engine.policy import Policy
+
+    return Policy
+
+
+_RECORDS: Mapping[Document, Callable[[], type[Any]]] = {"report": _report, "capture": _capture, "policy": _policy}

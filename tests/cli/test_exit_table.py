@@ -73,7 +73,8 @@ def test_bug_names_itself_and_shows_where_only_when_asked() -> None:
 
 
 def test_lock_names_who_holds_it() -> None:
-    assert answered("locked", "all").stderr == "amdcheck: amdcheck.run/already-running: Another run (pid 7) holds /run/amdcheck.lock\n"
+    told = "amdcheck.run/already-running: Another run (pid 7) holds /run/amdcheck.lock"
+    assert answered("locked", "all").stderr == f"amdcheck: {told}\n"
 
 
 def test_full_disk_loses_the_report_and_says_so() -> None:

@@ -152,6 +152,15 @@ def test_list_as_json_holds_the_same() -> None:
     assert set(listed[0]) == {"id", "title", "level", "needs", "required", "origin"}
 
 
-@pytest.mark.parametrize("document", ["report", "capture"])
+def test_profiles_say_whose_unknowns_count() -> None:
+    listed = json.loads(amdcheck("list", "--profiles", "--format", "json").stdout)
+    assert set(listed) == {"node-gpu", "node-cpu", "container-gpu", "container-cpu", "production"}
+    assert listed["production"]["require_all"] is True
+    table = amdcheck("list", "--profiles").stdout
+    assert "production" in table
+    assert "numa.*" in table
+
+
+@pytest.mark.parametrize("document", ["report", "capture", "policy"])
 def test_schema_command_prints_the_committed_schema(document: str) -> None:
     assert amdcheck("schema", document).stdout == committed_schema(document)
