@@ -277,7 +277,7 @@ def _document(host: Host, test: SelfTest, expect: Expectations, kind: type[D]) -
     """The document that the child printed, as `kind`; or how the child ended instead."""
     source = _source(test)
     if expect.level == "quick":
-        return Unknown("absent", source, _NOT_AT_QUICK)
+        return Unknown("not-recorded", source, _NOT_AT_QUICK)
     answer = host.selftest(test)
     if isinstance(answer, Unknown):
         return Unknown(answer.reason, source, answer.detail)

@@ -21,6 +21,7 @@ QUESTIONS: dict[str, tuple[tuple[str, ...], ...]] = {
     "rocm-smi": (("--showdriverversion", "--json"), ("--showtopo", "--json")),
     "amd-smi": (("static", "--json"), ("version", "--json")),
 }
+ASKED_FOR_LINKS = {"rocm-smi": "--showtopo", "amd-smi": "topology"}  # by hand: the links between GPUs
 _NO_GROUP = "missing the following required groups"
 
 

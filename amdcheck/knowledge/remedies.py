@@ -18,6 +18,7 @@ HOLES: Mapping[str, re.Pattern[str]] = {
     "int": re.compile(r"\d{1,10}"),
     "syspath": re.compile(r"/(sys|proc|dev|opt|usr|etc|home|root|var|tmp)(/[A-Za-z0-9._:+@-]+)*"),
     "package": re.compile(r"[a-z0-9][a-z0-9.+-]{0,80}"),
+    "option": re.compile(r"-{0,2}[a-z][a-z-]{0,40}"),  # of a program: a subcommand, or an option without a value
     "user": re.compile(r"[a-z_][a-z0-9_-]{0,31}\$?"),
     "version": re.compile(r"\d+(\.\d+){0,3}"),
 }

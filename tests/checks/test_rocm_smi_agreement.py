@@ -7,8 +7,10 @@ from collections.abc import Iterable
 
 import pytest
 
+from amdcheck.facts.smi import ASKED_FOR_LINKS
 from amdcheck.host.protocol import CommandResult
 from amdcheck.host.snapshot import SnapshotHost
+from amdcheck.knowledge.remedies import remedy
 from amdcheck.model.expectations import Expectations
 from amdcheck.model.finding import Finding
 from amdcheck.model.value import Reason
@@ -123,6 +125,34 @@ def test_empty_output_with_exit_code_0_is_no_agreement() -> None:
     assert finding.evidence[0].note == "WARNING: No JSON data to report"
 
 
+def first_command(finding: Finding) -> tuple[str, ...] | None:
+    assert finding.remedy is not None
+    return finding.remedy.steps[0].argv
+
+
+def test_remedy_asks_the_tool_that_did_not_answer() -> None:
+    (rocm,) = judged(machine(), *[ran(argv) for argv in (DRIVER, TOPOLOGY)])
+    (amd,) = judged(machine(), *[ran(argv) for argv in (STATIC, VERSION)], missing=("rocm-smi",))
+    assert {f.id for f in (rocm, amd)} == {"rocm.smi-agreement/no-answer"}
+    assert first_command(rocm) == ("rocm-smi", "--showdriverversion")
+    assert first_command(amd) == ("amd-smi", "static")
+
+
+def test_remedy_asks_the_tool_of_whose_answer_nothing_could_be_compared() -> None:
+    said = [{"tool": "AMDSMI Tool", "version": "25.4.2", "rocm_version": "N/A", "amdgpu_version": "N/A"}]
+    (amd,) = judged(machine(), *[ran(argv, said) for argv in (STATIC, VERSION)], missing=("rocm-smi",))
+    assert amd.id == "rocm.smi-agreement/nothing-compared"
+    assert first_command(amd) == ("amd-smi", "static")
+
+
+def test_remedy_asks_the_tool_whose_links_differ_for_its_topology() -> None:
+    (finding,) = judged(machine(), healthy()[0], ran(TOPOLOGY, cards([0, 0])))
+    assert finding.id == "rocm.smi-agreement/link-types"
+    assert first_command(finding) == ("rocm-smi", "--showtopo")
+    of_amd = remedy("rocm.smi-agreement/link-types", tool="amd-smi", topology=ASKED_FOR_LINKS["amd-smi"])
+    assert of_amd.steps[0].argv == ("amd-smi", "topology")
+
+
 def test_silence_on_one_question_spoils_the_agreement_on_the_other() -> None:
     driver, _ = healthy()
     (finding,) = judged(machine(), driver, ran(TOPOLOGY))
@@ -156,7 +186,7 @@ def test_in_tree_text_of_another_kernel_differs() -> None:
     assert values(finding) == ["driver in-tree, kernel 6.19.11", "6.8.0-60-generic"]
 
 
-def test_tool_that_misses_a_gpu_fails() -> None:
+def test_tool_that_misses_a_gpu_warns() -> None:
     (finding,) = judged(machine(), healthy()[0], ran(TOPOLOGY, cards([0])))
     assert summary(finding) == ("rocm.smi-agreement/gpus-missing", "warn", "package rocm-smi")
     assert values(finding) == ["1 GPUs", "2 devices"]

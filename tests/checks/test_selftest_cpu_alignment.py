@@ -242,7 +242,12 @@ def test_at_level_quick_no_child_is_started() -> None:
     assert isinstance(fact.allocator, Unknown)
     assert isinstance(fact.numpy, Unknown)
     assert not isinstance(fact.loads, Known)
+    (finding,) = judge(ID, NoChildren(), Expectations(level="quick", python=sys.executable))
+    assert (finding.id, finding.status, finding.subject.id) == (f"{ID}/not-asked", "unknown", "host")
+    assert finding.remedy is not None
+    assert finding.remedy.steps[0].argv == ("amdcheck", "run", ID, "--level", "standard")
 
 
 def test_every_outcome_that_needs_a_remedy_has_one() -> None:
-    assert {key for key in remedies("selftest") if key.startswith(f"{ID}/")} == {f"{ID}/allocator", f"{ID}/no-way"}
+    own = {f"{ID}/{outcome}" for outcome in ("allocator", "no-way", "not-asked")}
+    assert {key for key in remedies("selftest") if key.startswith(f"{ID}/")} == own

@@ -14,7 +14,7 @@ from amdcheck.host.protocol import CommandResult, Host, SelfTest, SelfTestResult
 from amdcheck.host.recording import RecordingHost, merge
 from amdcheck.host.snapshot import SnapshotHost
 from amdcheck.knowledge.isa import isa_table
-from amdcheck.knowledge.remedies import remedies
+from amdcheck.knowledge.remedies import remedies, remedy
 from amdcheck.model.expectations import Expectations
 from amdcheck.model.finding import Finding
 from amdcheck.model.value import Known, Unknown, Value
@@ -415,12 +415,23 @@ def test_at_level_quick_no_child_is_started() -> None:
     host: Host = NoChildren()
     fact = read_fact(IsaSelfTest, host, Expectations(level="quick"))
     assert isinstance(fact.runs, Unknown)
-    assert fact.runs.reason == "absent"
+    assert fact.runs.reason == "not-recorded"
+    (finding,) = judge(ID, host, Expectations(level="quick"))
+    assert (finding.id, finding.status, finding.subject.id) == (f"{ID}/not-asked", "unknown", "host")
+    assert finding.remedy is not None
+    assert finding.remedy.steps[0].argv == ("amdcheck", "run", ID, "--level", "standard")
+
+
+def test_a_kernel_that_did_not_end_sends_to_the_quota_of_the_own_control_group() -> None:
+    step = remedy(f"{ID}/timeout").steps[1]
+    assert step.argv is not None
+    assert all(name in step.argv[2] for name in ("/proc/self/cgroup", "cpu.max", "cpu.stat"))
 
 
 def test_every_outcome_that_needs_a_remedy_has_one() -> None:
     own = {
         "absent",
+        "not-asked",
         "wrong-result",
         "illegal-instruction",
         "not-noticed",
