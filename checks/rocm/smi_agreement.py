@@ -21,7 +21,7 @@ from amdcheck.facts.driver import Driver
 from amdcheck.facts.gpus import Gpus
 from amdcheck.facts.kfd import Kfd
 from amdcheck.facts.platform import Platform
-from amdcheck.facts.smi import SmiRun, SmiTool, SmiTools
+from amdcheck.facts.smi import ASKED_FOR_LINKS, SmiRun, SmiTool, SmiTools
 from amdcheck.knowledge.remedies import remedy
 from amdcheck.knowledge.smi import table
 
@@ -66,7 +66,7 @@ def _judge(tool: SmiTool, driver: Driver, platform: Platform, gpus: Gpus, kfd: K
                 tool.subject,
                 item.difference,
                 *item.read,
-                remedy=remedy(f"{ID}/{item.outcome}"),
+                remedy=remedy(f"{ID}/{item.outcome}", tool=tool.name, topology=ASKED_FOR_LINKS[tool.name]),
             )
     if unanswered or not all(item.agrees for item in compared):
         return
@@ -81,7 +81,7 @@ def _judge(tool: SmiTool, driver: Driver, platform: Platform, gpus: Gpus, kfd: K
             f"{tool.name} answered, but said nothing that can be compared.",
             *said,
             outcome="nothing-compared",
-            remedy=remedy(f"{ID}/nothing-compared"),
+            remedy=remedy(f"{ID}/nothing-compared", tool=tool.name, question=tool.runs[0].argv[1]),
         )
 
 
@@ -118,7 +118,7 @@ def _no_answer(tool: SmiTool, run: SmiRun, why: Unknown, outcome: str) -> Findin
     if outcome == "no-answer":
         said = shown(run.source, f"exit code {run.rc}, nothing on stdout", note=run.complaint or None)
         message = f"{tool.name} left without saying anything; that is no agreement."
-        fix = remedy(f"{ID}/no-answer")
+        fix = remedy(f"{ID}/no-answer", tool=tool.name, question=run.argv[1])
         return undetermined(ID, tool.subject, message, said, *left, outcome=outcome, remedy=fix)
     message = {
         "timeout": f"{tool.name} did not answer in time and was ended.",
