@@ -47,11 +47,11 @@ def test_no_check_breaks_and_no_pass_is_vacuous(path: Path) -> None:
 def test_a_partial_tree_gives_no_false_fail(path: Path) -> None:
     """Their trees show no fault, but for the missing partition and the copied node of two KFD trees."""
     fails = {f.id for f in report_of(path).findings if f.status == "fail"}
-    assert fails <= ALLOWED_FAILS.get(path.name.partition(".")[0], set())
+    assert fails == FAILS.get(path.name.partition(".")[0], set())
 
 
 # What is really wrong with the machines, by their index: a partition is missing; one node is a copy of another.
-ALLOWED_FAILS: dict[str, set[str]] = {
+FAILS: dict[str, set[str]] = {
     "mi300x-8gpu-cpx-63of64-epyc96x2": {"gpu.topology/partition-missing"},
     "vega10-1gpu-copied-as-2": {"gpu.topology/inconsistent"},
 }
@@ -90,4 +90,8 @@ def test_mi300x_tree_counts_devices_not_partitions() -> None:
 
 def test_a_copied_node_is_no_second_gpu() -> None:
     report = report_of(CORPUS / "kfd" / "vega10-1gpu-copied-as-2.tar.xz")
-    assert len(report.host.gpus) <= 1
+    (gpu,) = report.host.gpus
+    assert [part.kfd_node for part in gpu.partitions] == [1]
+    inconsistent = [f for f in report.findings if f.id == "gpu.topology/inconsistent"]
+    assert [(f.subject.kind, f.subject.id, f.status) for f in inconsistent] == [("link", "node2", "fail")]
+    assert inconsistent[0].evidence[0].value == "node 2 repeats gpu_id 13261 of node 1"

@@ -141,7 +141,7 @@ class ComposedHost:
                 system=self._system(),
             ),
             files=files,
-            links=dict(tree.links),
+            links={path: target for path, target in tree.links.items() if path not in outcomes},
             dirs={path: names for path, names in tree.listings().items() if path not in outcomes},
             outcomes=outcomes,
             commands=commands,

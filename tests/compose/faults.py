@@ -76,7 +76,7 @@ class Fault(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     unread: dict[str, Outcome] = {}
     unread_below: dict[str, Outcome] = {}  # folder -> how reading any file in it ends; it can still be listed
     expect: tuple[ExpectedFinding, ...]
-    also_fails: tuple[str, ...] = ()  # ids of further fails that follow from the fault
+    also: tuple[str, ...] = ()  # ids of further findings that follow from the fault, whatever their subject
 
     @property
     def expectations(self) -> Expectations:
