@@ -14,7 +14,8 @@ from amdcheck.facts.cpuinfo import CpuInfo, decimal
 from amdcheck.facts.cpulist import ID_LIMIT, format_cpulist, parse_cpulist, parse_cpumap
 from amdcheck.facts.registry import fact
 from amdcheck.host.protocol import Host
-from amdcheck.knowledge.epyc import AMD, Generation, Series, generation, isa_names, series
+from amdcheck.knowledge.epyc import AMD, Generation, Series, generation, series
+from amdcheck.knowledge.isa import isa_table
 from amdcheck.model.value import Known, Unknown, Value
 
 FOLDER = "/sys/devices/system/cpu"
@@ -101,7 +102,7 @@ class Cpu(Struct, frozen=True, kw_only=True):
     @property
     def isa(self) -> tuple[str, ...]:
         """The instruction sets that matter here and that every CPU offers: avx2, fma, avx512, vnni, bf16 ..."""
-        return isa_names(self.flags.or_none() or ())
+        return isa_table().names(self.flags.or_none() or ())
 
     @property
     def series(self) -> Series | None:

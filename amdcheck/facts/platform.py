@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from amdcheck.facts.cpuinfo import CpuInfo
 from amdcheck.facts.registry import fact
+from amdcheck.facts.text import stripped
 from amdcheck.host.protocol import Host
 from amdcheck.knowledge.environments import container_in_cgroup, containers, hypervisor_of, hypervisor_on_bus
 from amdcheck.model.value import Known, Unknown, Value
@@ -20,6 +21,7 @@ _HWLOC_INFO = "/proc/hwloc-nofile-info"
 _VERSION = re.compile(r"Linux version (\S{1,100})")
 _CONTAINER = re.compile(r"(?:^|\0)container=([A-Za-z0-9-]{1,40})(?:\0|$)")
 _NAME = re.compile(r"[A-Za-z0-9-]{1,40}")
+_NUMBERS = re.compile(r"(\d{1,4})\.(\d{1,4})", re.ASCII)
 
 
 @fact
@@ -46,6 +48,17 @@ class Platform(Struct, frozen=True, kw_only=True):
     container: str | None  # docker, podman, kubernetes, lxc, apptainer ...; None: no container found
     container_evidence: Value[str]
     command_line: Value[str]
+
+    @property
+    def is_bare_metal(self) -> bool:
+        """It is known to be no guest, and no container was found: what the machine lacks is lacking."""
+        known = isinstance(self.virtualization_evidence, Known)
+        return known and self.virtualization is None and self.container is None
+
+    @property
+    def release(self) -> Value[tuple[int, int]]:
+        """The kernel's release as numbers: (6, 8)."""
+        return self.kernel.parse(_release_numbers)
 
     @classmethod
     def read(cls, host: Host, info: CpuInfo) -> Platform:
@@ -190,7 +203,7 @@ def _dmi(host: Host, name: str) -> Value[str]:
 
 def _line(text: str) -> str:
     """One line that says something. Raises ValueError for an empty one."""
-    line = text.strip("\0 \t\r\n")
+    line = stripped(text)
     if not line:
         raise ValueError("empty")
     return line
@@ -205,6 +218,13 @@ def _release(text: str) -> str:
     if match is None:
         raise ValueError(f"no Linux version: {text[:60]!r}")
     return match[1]
+
+
+def _release_numbers(text: str) -> tuple[int, int]:
+    match = _NUMBERS.match(text)
+    if match is None:
+        raise ValueError(f"{text[:60]!r} is no kernel release")
+    return int(match[1]), int(match[2])
 
 
 def _named(name: str) -> Callable[[str], str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import signal
 from collections.abc import Callable
 from typing import Annotated, TypeVar
@@ -22,7 +21,6 @@ D = TypeVar("D")
 T = TypeVar("T")
 
 TIMEOUT_S = 20.0  # each step inside has a shorter deadline of its own; this ends a child that is stuck as a whole
-_RELEASE = re.compile(r"(\d{1,4})\.(\d{1,4})")
 _NOT_AT_QUICK = "self-tests run at level standard and deep"
 
 
@@ -113,13 +111,12 @@ class IsaSelfTest(Struct, frozen=True, kw_only=True):
             lacks=document.value.lacks if isinstance(document, Known) else None,
             cpuid=_step(document, lambda d: (d.cpuid, d.cpuid.result)),
             masking=platform.command_line.parse(isa_table().masking_words),
-            kernel=platform.kernel.parse(_release),
+            kernel=platform.release,
         )
 
     def too_old_to_name(self, row: InstructionSet) -> bool:
         """Whether this Linux kernel is older than the name of the instruction set."""
-        release = self.kernel.or_none()
-        return row.since is not None and release is not None and release < row.since
+        return row.is_unnamed_by(self.kernel.or_none())
 
 
 def _by_name(document: _IsaDocument) -> dict[str, KernelRun]:
@@ -128,13 +125,6 @@ def _by_name(document: _IsaDocument) -> dict[str, KernelRun]:
 
 def _offered(flags: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(key for key, row in isa_table().isa.items() if set(row.flags) <= set(flags))
-
-
-def _release(text: str) -> tuple[int, int]:
-    match = _RELEASE.match(text)
-    if match is None:
-        raise ValueError(f"{text!r} is no kernel release")
-    return int(match[1]), int(match[2])
 
 
 def on_x86(cpu: Cpu) -> str | None:

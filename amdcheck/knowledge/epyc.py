@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from msgspec import Struct, field
 
@@ -15,15 +15,8 @@ HYGON = "HygonGenuine"
 FIRST_ZEN = 0x17  # every AMD family before this one is older than Zen
 
 
-class InstructionSet(Row, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An instruction set by the kernel's names of its parts, and what inference loses without it."""
-
-    flags: tuple[str, ...]
-    loss: str
-
-
 class Generation(Row, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One Zen generation in one family; `models` are ranges in hexadecimal, `isa` what every part offers."""
+    """One Zen generation in one family; `models` are ranges in hexadecimal, `isa` what every part offers (isa.toml)."""
 
     generation: str
     family: int
@@ -62,7 +55,6 @@ class Series(Row, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class _Table(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    isa: dict[str, InstructionSet]
     zen: tuple[Generation, ...]
     cpu: dict[str, Series]
 
@@ -70,17 +62,6 @@ class _Table(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 @functools.cache
 def _table() -> _Table:
     return load("epyc", _Table)
-
-
-def instruction_sets() -> Mapping[str, InstructionSet]:
-    """Every instruction set of the table by its name here: avx2, fma, avx512, vnni, bf16, avx-vnni."""
-    return _table().isa
-
-
-def isa_names(flags: Iterable[str]) -> tuple[str, ...]:
-    """The instruction sets of the table that these flags of /proc/cpuinfo offer in full."""
-    offered = frozenset(flags)
-    return tuple(name for name, row in instruction_sets().items() if offered.issuperset(row.flags))
 
 
 def all_series() -> Mapping[str, Series]:
@@ -107,4 +88,5 @@ def series(*, family: int, model: int, name: str) -> Series | None:
 
 def every_zen_isa() -> tuple[str, ...]:
     """The instruction sets that every generation has: what one newer than the table is held to."""
-    return tuple(name for name in instruction_sets() if all(name in row.isa for row in _table().zen))
+    first, *others = _table().zen
+    return tuple(name for name in first.isa if all(name in row.isa for row in others))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from msgspec import Struct
@@ -29,14 +29,20 @@ class CpuidBit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class InstructionSet(Row, frozen=True, kw_only=True):
-    """One row, named by the flag that stands for it in /proc/cpuinfo."""
+    """One row, named by the flag that stands for it in /proc/cpuinfo; `flags` are what its self-test executes."""
 
     name: str  # as AMD and Intel write it
     flags: tuple[str, ...]
     cpuid: tuple[CpuidBit, ...]
     xcr0: int
     computes: str
+    asked: tuple[str, ...] = ()  # the flags by which programs decide to use it; none: every x86-64 processor has it
+    loss: str = ""  # what inference loses without it
     since: tuple[int, int] | None = None  # the Linux release that first names the flag
+
+    def is_unnamed_by(self, release: tuple[int, int] | None) -> bool:
+        """Is a Linux kernel of this release, as (6, 8), older than the flag's name? None: the release is unknown."""
+        return self.since is not None and release is not None and release < self.since
 
     def in_processor(self, leaves: Leaves) -> bool:
         """Whether the processor says that it has all that the row needs."""
@@ -66,6 +72,11 @@ class IsaTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     isa: dict[str, InstructionSet]
     datapath: tuple[Datapath, ...]  # the widest first
     masking: tuple[Masking, ...]
+
+    def names(self, flags: Iterable[str]) -> tuple[str, ...]:
+        """The rows that not every processor has and that these flags of /proc/cpuinfo offer in full."""
+        offered = frozenset(flags)
+        return tuple(key for key, row in self.isa.items() if row.asked and offered.issuperset(row.asked))
 
     def datapath_bits(self, leaves: Leaves) -> int | None:
         """128, 256 or 512; None where the processor does not say (no Fn8000_001A: not by AMD)."""

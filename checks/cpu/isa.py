@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from amdcheck.api import (
@@ -22,7 +21,7 @@ from amdcheck.api import (
 )
 from amdcheck.facts.cpu import Cpu
 from amdcheck.facts.platform import Platform
-from amdcheck.knowledge.epyc import FIRST_ZEN, every_zen_isa, instruction_sets
+from amdcheck.knowledge.epyc import FIRST_ZEN, every_zen_isa
 from amdcheck.knowledge.isa import isa_table
 from amdcheck.knowledge.remedies import remedy
 
@@ -80,10 +79,14 @@ def _complete(cpu: Cpu, platform: Platform, expected: tuple[str, ...]) -> Findin
     )
 
 
+def _flags_that_matter() -> tuple[str, ...]:
+    return tuple(dict.fromkeys(flag for row in isa_table().isa.values() for flag in row.asked))
+
+
 def _offered(cpu: Cpu) -> Iterator[Evidence]:
     """The flags that matter, not the hundred others."""
     flags = cpu.flags.or_none() or ()
-    wanted = [flag for row in instruction_sets().values() for flag in row.flags if flag in flags]
+    wanted = [flag for flag in _flags_that_matter() if flag in flags]
     yield shown(cpu.flags.source, " ".join(wanted) or "none of AVX2, FMA, AVX-512", note="flags")
     if isinstance(cpu.model_name, Known):
         yield evidence(cpu.model_name, note="model name")
@@ -91,7 +94,7 @@ def _offered(cpu: Cpu) -> Iterator[Evidence]:
 
 def _uneven(cpu: Cpu) -> Iterator[Finding]:
     """Instruction sets that only some CPUs offer. Other flags may differ (lwp does on some Opterons)."""
-    matter = {flag for row in instruction_sets().values() for flag in row.flags}
+    matter = _flags_that_matter()
     uneven = [flag for flag in cpu.uneven_flags if flag in matter]
     if uneven:
         yield failed(
@@ -139,7 +142,7 @@ def _withheld(cpu: Cpu, platform: Platform, expected: tuple[str, ...]) -> Iterat
     words = isa_table().masking_words(platform.command_line.or_none() or "")
     causes = [*([platform.virtualization] if platform.virtualization else []), *words]
     id = "cpu.isa/masked" if causes else "cpu.isa/missing"
-    losses = "; ".join(instruction_sets()[name].loss for name in missing)
+    losses = "; ".join(isa_table().isa[name].loss for name in missing)
     yield warned(
         id,
         HOST,
@@ -159,13 +162,7 @@ def _cause(causes: list[str]) -> str:
 
 def _explained(name: str, cpu: Cpu, platform: Platform) -> bool:
     """Is a flag that is not there one that some CPUs have, or one that a kernel as old as this does not print?"""
-    lacking = set(instruction_sets()[name].flags).difference(cpu.flags.or_none() or ())
-    since = [row.since for flag in lacking if (row := isa_table().isa.get(flag)) is not None]
-    running = _release(platform.kernel.or_none() or "")
-    silent = running is not None and any(first is not None and running < first for first in since)
+    lacking = set(isa_table().isa[name].asked).difference(cpu.flags.or_none() or ())
+    running = platform.release.or_none()
+    silent = any(row.is_unnamed_by(running) for flag in lacking if (row := isa_table().isa.get(flag)) is not None)
     return silent or not lacking.isdisjoint(cpu.uneven_flags)
-
-
-def _release(text: str) -> tuple[int, int] | None:
-    match = re.match(r"([0-9]{1,4})\.([0-9]{1,4})", text)
-    return (int(match[1]), int(match[2])) if match else None
