@@ -18,8 +18,9 @@ from msgspec import Struct
 from amdcheck.facts.kfd import TOPOLOGY, Kfd, KfdNode
 from amdcheck.facts.pci import DEVICES, PciDevice, PciTree
 from amdcheck.facts.registry import fact
+from amdcheck.facts.text import stripped, unsigned
 from amdcheck.host.protocol import Host
-from amdcheck.knowledge.gpus import is_vf_id, marketing_name, product_of, reason_not_judged
+from amdcheck.knowledge.gpus import GpuProduct, is_vf_id, marketing_name, product_of, products, reason_not_judged
 from amdcheck.model.finding import Subject
 from amdcheck.model.value import Known, Unknown, Value
 
@@ -72,6 +73,11 @@ class Gpu(Struct, frozen=True, kw_only=True):
         return Subject(kind="gpu", id=self.bdf)
 
     @property
+    def row(self) -> GpuProduct | None:
+        """What the table knows of the product."""
+        return products()[self.product] if self.product is not None else None
+
+    @property
     def label(self) -> str:
         """The product's name, or what is known instead."""
         return self.product_name or f"GPU {self.device_id.or_none() or 'of unknown id'}"
@@ -82,12 +88,6 @@ class Gpu(Struct, frozen=True, kw_only=True):
         other = isinstance(self.driver, Known) and self.driver.value != "amdgpu"
         none = isinstance(self.driver, Unknown) and self.driver.reason == "absent"
         return self.on_bus and (other or none)
-
-    @property
-    def compute_units(self) -> int | None:
-        """CUs of the whole device, all partitions together."""
-        counts = [partition.compute_units for partition in self.partitions]
-        return sum(c for c in counts if c is not None) if counts and None not in counts else None
 
 
 class NotJudged(Struct, frozen=True, kw_only=True):
@@ -231,7 +231,7 @@ def _on_bus(host: Host, device: PciDevice, nodes: list[KfdNode], kfd: Kfd, slots
         is_virtual_function=device_id is not None and is_vf_id(device_id),
         gfx=_gfx(partitions, product, device.path),
         numa_node=device.numa_node,
-        vram_bytes=_attribute(host, device, "mem_info_vram_total").parse(_number),
+        vram_bytes=_attribute(host, device, "mem_info_vram_total").parse(unsigned),
         vbios=_attribute(host, device, "vbios_version"),
         unique_id=_unique_id(_attribute(host, device, "unique_id"), nodes),
         serial=_attribute(host, device, "serial_number"),
@@ -335,19 +335,8 @@ def _attribute(host: Host, device: PciDevice, name: str, *, asleep: bool = False
     path = f"{device.path}/{name}"
     if asleep:
         return Unknown("failed", path, "not read: it would wake the GPU")
-    value = host.read(path, limit=4096).parse(_stripped)
+    value = host.read(path, limit=4096).parse(stripped)
     return value if value.or_none() != "" else Unknown("absent", path, "the file is empty")
-
-
-def _stripped(text: str) -> str:
-    return text.strip("\0 \t\r\n")
-
-
-def _number(text: str) -> int:
-    text = _stripped(text)
-    if not text.isascii() or not text.isdigit() or len(text) > 20:
-        raise ValueError(f"not a number: {text[:40]!r}")
-    return int(text)
 
 
 def _unique_id(attribute: Value[str], nodes: list[KfdNode]) -> Value[str]:

@@ -16,12 +16,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from amdcheck.facts.registry import fact
+from amdcheck.facts.text import unsigned
 from amdcheck.host.protocol import Host
 from amdcheck.knowledge.kfd import kfd_table
 from amdcheck.model.value import Known, Unknown, Value
 
 TOPOLOGY = "/sys/class/kfd/kfd/topology"
-LINK_PCIE = 2
 LINK_XGMI = 11
 
 _PROPERTY = re.compile(r"^([A-Za-z_][A-Za-z0-9_]{0,63}) (\d{1,20})$", re.ASCII | re.MULTILINE)
@@ -80,12 +80,6 @@ class KfdNode(Struct, frozen=True, kw_only=True):
         if not self.is_gpu or where is None:
             return None
         return (self._property("domain") or 0, where >> 8 & 0xFF, where >> 3 & 0x1F, where & 7)
-
-    @property
-    def bdf(self) -> str | None:
-        """The physical device's address (function 0 for partitions)."""
-        place = self.location
-        return f"{place[0]:04x}:{place[1]:02x}:{place[2]:02x}.0" if place is not None else None
 
     @property
     def compute_units(self) -> int | None:
@@ -150,14 +144,7 @@ def parse_properties(text: str) -> dict[str, int]:
 
 
 def _generation(host: Host) -> Value[int]:
-    return host.read(f"{TOPOLOGY}/generation_id", limit=64).parse(_number)
-
-
-def _number(text: str) -> int:
-    text = text.strip()
-    if not text.isascii() or not text.isdigit() or len(text) > 20:
-        raise ValueError(f"not a number: {text[:40]!r}")
-    return int(text)
+    return host.read(f"{TOPOLOGY}/generation_id", limit=64).parse(unsigned)
 
 
 def _ids(names: Iterable[str]) -> tuple[int, ...]:
@@ -174,7 +161,7 @@ def _nodes(host: Host) -> tuple[Value[tuple[int, ...]], tuple[KfdNode, ...]]:
 def _node(host: Host, number: int, ids: frozenset[int]) -> KfdNode:
     folder = f"{TOPOLOGY}/nodes/{number}"
     properties = host.read(f"{folder}/properties", limit=_LIMIT).parse(parse_properties)
-    gpu_id = host.read(f"{folder}/gpu_id", limit=64).parse(_number)
+    gpu_id = host.read(f"{folder}/gpu_id", limit=64).parse(unsigned)
     hidden = isinstance(properties, Unknown) and properties.reason == "denied" and isinstance(gpu_id, Unknown)
     if hidden:
         denied = properties if isinstance(properties, Unknown) else Unknown("denied", folder)

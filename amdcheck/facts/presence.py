@@ -55,6 +55,13 @@ class GpuSigns(Struct, frozen=True, kw_only=True):
         )
 
 
+def gpus_expected(gpus: Gpus, driver: Driver, signs: GpuSigns) -> str | None:
+    """Predicate: None where GPUs are there or should be, else the reason to skip."""
+    if gpus.devices or signs.signs or driver.loaded.or_none():
+        return None
+    return "no AMD GPU is here, and nothing says that one should be"
+
+
 def _expected(expect: Expectations) -> Iterator[Evidence]:
     if expect.gpus:
         yield shown(EXPECTED_BY, str(expect.gpus), note="GPUs expected")

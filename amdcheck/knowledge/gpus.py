@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Literal
 
 from msgspec import Struct, field
@@ -11,6 +11,14 @@ from msgspec import Struct, field
 from amdcheck.knowledge.tables import Confidence, Row, load
 
 AMD_VENDOR = "0x1002"
+
+
+# What `less_sure` may name besides fields: several fields at once.
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "memory": ("memory_gib", "memory_gbs"),
+    "xgmi": ("xgmi_links", "xgmi_link_gbs"),
+    "partitions": ("compute_partitions", "memory_partitions", "partition_pairs"),
+}
 
 
 class GpuProduct(Row, frozen=True, kw_only=True):
@@ -55,19 +63,13 @@ class GpuProduct(Row, frozen=True, kw_only=True):
     less_sure: dict[str, Confidence] = field(default_factory=dict)
 
     def confidence_of(self, field: str) -> Confidence:
-        """How sure one field is: the row's confidence unless the row says less of this field."""
-        return self.less_sure.get(field, self.confidence)
+        """How sure one field is: the row's confidence unless the row says less of this field or of its group."""
+        group = next((name for name, fields in GROUPS.items() if field in fields), field)
+        return self.less_sure.get(field, self.less_sure.get(group, self.confidence))
 
-    def peak_tops(self, rate: str, *, cus: int | None = None, clock_mhz: int | None = None) -> float | None:
-        """Peak of one rate in 10^12 operations a second, for these CUs and this clock (default: the whole device).
-
-        A partition's peak is that of its CUs. None where a factor is not known.
-        """
-        cus = self.cus if cus is None else cus
-        clock_mhz = self.clock_mhz if clock_mhz is None else clock_mhz
-        if rate not in self.rates or cus is None or clock_mhz is None:
-            return None
-        return cus * clock_mhz * self.rates[rate] / 1e6
+    def may_fail(self, *fields: str) -> bool:
+        """May a machine fail on what the row says in these fields: what is unverified may at most warn."""
+        return all(self.confidence_of(field) != "unverified" for field in fields)
 
 
 class NotJudgedRange(Row, frozen=True, kw_only=True):
@@ -88,10 +90,17 @@ class CardBridge(Row, frozen=True, kw_only=True):
     what: str
 
 
+class HandedOver(Row, frozen=True, kw_only=True):
+    """Drivers that hold a GPU for a guest."""
+
+    drivers: tuple[str, ...]
+
+
 class GpuTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     gpu: dict[str, GpuProduct]
     not_judged: tuple[NotJudgedRange, ...]
     card_bridge: tuple[CardBridge, ...]
+    handed_over: HandedOver
 
 
 @functools.cache
@@ -145,12 +154,6 @@ def is_card_bridge(vendor: str, device_id: str) -> bool:
         _bare(vendor) == row.vendor and (not row.devices or _bare(device_id) in row.devices)
         for row in gpu_table().card_bridge
     )
-
-
-def all_ids() -> Iterator[str]:
-    """Every device id of the table, virtual functions included."""
-    for row in products().values():
-        yield from (*row.pci_ids, *row.vf_ids)
 
 
 def _bare(pci_id: str) -> str:

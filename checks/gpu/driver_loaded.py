@@ -22,19 +22,11 @@ from amdcheck.api import (
 from amdcheck.facts.driver import Driver, is_in_tree
 from amdcheck.facts.gpus import Gpus
 from amdcheck.facts.kfd import TOPOLOGY, Kfd
-from amdcheck.facts.presence import GpuSigns
+from amdcheck.facts.presence import gpus_expected
+from amdcheck.knowledge.gpus import gpu_table
 from amdcheck.knowledge.remedies import remedy
 
 ID = "gpu.driver-loaded"
-# Drivers that hold a GPU for a guest: then amdgpu belongs in the guest.
-HANDED_OVER = frozenset({"vfio-pci", "pci-stub", "xen-pciback", "gim"})
-
-
-def gpus_expected(gpus: Gpus, driver: Driver, signs: GpuSigns) -> str | None:
-    """Applies where GPUs are there or should be."""
-    if gpus.devices or signs.signs or driver.loaded.or_none():
-        return None
-    return "no AMD GPU is here, and nothing says that one should be"
 
 
 @check(ID, title="amdgpu driver loaded", level="quick", applies=gpus_expected)
@@ -110,7 +102,7 @@ def _loaded(driver: Driver) -> Finding:
 def _not_loaded(driver: Driver, gpus: Gpus) -> Finding:
     absent = shown(driver.loaded.source, "no amdgpu in it")
     holders = {gpu.driver.or_none() for gpu in gpus.devices}
-    if gpus.devices and holders <= HANDED_OVER:
+    if gpus.devices and holders <= set(gpu_table().handed_over.drivers):
         handed = [shown(f"/sys/bus/pci/devices/{gpu.bdf}/driver", gpu.driver.or_none() or "") for gpu in gpus.devices]
         return skipped(ID, HOST, "All GPUs are handed to guests; amdgpu belongs in the guest.", *handed[:8])
     if driver.blocked_by:

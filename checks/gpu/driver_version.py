@@ -18,12 +18,10 @@ from amdcheck.api import (
 from amdcheck.facts.driver import Driver
 from amdcheck.facts.gpus import Gpus
 from amdcheck.facts.platform import Platform
-from amdcheck.facts.presence import GpuSigns
+from amdcheck.facts.presence import GpuSigns, gpus_expected
 from amdcheck.knowledge.remedies import remedy
 from amdcheck.knowledge.rocm import packaged_driver
 from amdcheck.knowledge.tables import TABLES_DATE
-
-from .driver_loaded import gpus_expected
 
 ID = "gpu.driver-version"
 

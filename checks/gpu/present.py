@@ -22,12 +22,12 @@ from amdcheck.api import (
     warned,
 )
 from amdcheck.facts.driver import Driver
-from amdcheck.facts.gpus import Gpu, Gpus
+from amdcheck.facts.gpus import Gpus
 from amdcheck.facts.kernel_log import KernelLog
 from amdcheck.facts.kfd import TOPOLOGY
 from amdcheck.facts.platform import Platform
 from amdcheck.facts.presence import EXPECTED_BY, GpuSigns
-from amdcheck.knowledge.gpus import products
+from amdcheck.knowledge.gpus import GpuProduct, products
 from amdcheck.knowledge.remedies import remedy
 from amdcheck.knowledge.tables import TABLES_DATE
 
@@ -141,7 +141,7 @@ def _counted(gpus: Gpus, signs: GpuSigns, platform: Platform, expect: Expectatio
         )
     short = _short_of_board(gpus)
     if short is not None:
-        return _fewer_than_board(short, gpus, what, platform)
+        return _fewer_than_board(short, what, platform)
     if gpus.unidentified:
         return _may_be_more(gpus, signs, f"GPUs are there: {_names(gpus)}{_kept_away(gpus)}", what)
     if not usable:
@@ -150,28 +150,29 @@ def _counted(gpus: Gpus, signs: GpuSigns, platform: Platform, expect: Expectatio
     return passed(ID, HOST, f"GPUs are there: {_names(gpus)}{_kept_away(gpus)}.", what)
 
 
-def _short_of_board(gpus: Gpus) -> tuple[str, int, int] | None:
-    """Name, count and baseboard of a product whose board is not complete, whatever the unread devices are."""
+def _short_of_board(gpus: Gpus) -> tuple[GpuProduct, int, int] | None:
+    """Row, count and baseboard of a product whose board is not complete, whatever the unread devices are."""
     unread = len(gpus.unidentified) + sum(isinstance(gpu.device_id, Unknown) for gpu in gpus.devices)
     for product, count in Counter(gpu.product for gpu in gpus.devices).items():
         row = products()[product] if product is not None else None
         if row is not None and row.baseboard is not None and count + unread < row.baseboard:
-            return row.name, count, row.baseboard
+            return row, count, row.baseboard
     return None
 
 
-def _fewer_than_board(short: tuple[str, int, int], gpus: Gpus, what: Evidence, platform: Platform) -> Finding:
-    name, count, baseboard = short
-    bare_metal = isinstance(platform.virtualization_evidence, Known) and platform.virtualization is None
-    message = f"{count} x {name} on a baseboard of {baseboard}."
-    expected = f"{baseboard} GPUs (product table: baseboard of {name})"
-    if bare_metal and platform.container is None:
+def _fewer_than_board(short: tuple[GpuProduct, int, int], what: Evidence, platform: Platform) -> Finding:
+    row, count, baseboard = short
+    message = f"{count} x {row.name} on a baseboard of {baseboard}."
+    expected = f"{baseboard} GPUs (product table: baseboard of {row.name})"
+    if platform.is_bare_metal and row.may_fail("baseboard"):
         return failed(
             f"{ID}/fewer", HOST, message, what, evidence(platform.virtualization_evidence, note="bare metal"),
             expected=expected, actual=str(count), remedy=remedy(f"{ID}/fewer"),
         )  # fmt: skip
     where = platform.container or platform.virtualization
     note = f"in a guest or container ({where}) fewer may be meant" if where else "whether this is bare metal is unknown"
+    if platform.is_bare_metal:
+        note = "that its board has so many is not verified"
     read = platform.container_evidence if platform.container else platform.virtualization_evidence
     return warned(
         f"{ID}/fewer", HOST, f"{message} {note[0].upper()}{note[1:]}.", what, evidence(read, note=note),
@@ -252,9 +253,5 @@ def _kept_away(gpus: Gpus) -> str:
 
 
 def _modules(gpus: Gpus) -> str:
-    twins = {gpu.label for gpu in gpus.devices if _gcds(gpu) > 1}
+    twins = {gpu.label for gpu in gpus.devices if gpu.row is not None and gpu.row.gcds > 1}
     return f"; each {' and '.join(sorted(twins))} module counts as two" if twins else ""
-
-
-def _gcds(gpu: Gpu) -> int:
-    return products()[gpu.product].gcds if gpu.product is not None else 1

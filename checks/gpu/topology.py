@@ -9,7 +9,6 @@ from amdcheck.api import (
     HOST,
     Evidence,
     Finding,
-    Known,
     Subject,
     Unknown,
     check,
@@ -28,7 +27,7 @@ from amdcheck.facts.kernel_log import KernelLog
 from amdcheck.facts.kfd import TOPOLOGY, Kfd
 from amdcheck.facts.platform import Platform
 from amdcheck.facts.topology import Topology
-from amdcheck.knowledge.gpus import GpuProduct, products
+from amdcheck.knowledge.gpus import GpuProduct
 from amdcheck.knowledge.kfd import kfd_table
 from amdcheck.knowledge.remedies import remedy
 
@@ -165,7 +164,8 @@ def _missing_partitions(gpus: Gpus, kfd: Kfd) -> Iterator[Finding]:
         expected = _expected_partitions(gpu, gpus)
         if count and expected is not None and count < expected:
             nodes = ", ".join(str(partition.kfd_node) for partition in gpu.partitions)
-            yield failed(
+            say = failed if gpu.row is None or gpu.row.may_fail("compute_partitions", "xcds") else warned
+            yield say(
                 f"{ID}/partition-missing", gpu.subject, f"{gpu.label} shows {count} of its {expected} partitions.",
                 shown(NODES, f"nodes {nodes}"), evidence(gpu.compute_partition, note="partition mode"),
                 expected=f"{expected} partitions", actual=str(count),
@@ -175,7 +175,7 @@ def _missing_partitions(gpus: Gpus, kfd: Kfd) -> Iterator[Finding]:
 
 def _expected_partitions(gpu: Gpu, gpus: Gpus) -> int | None:
     """What the partition mode gives; where it cannot be read, the next number that some mode of the product gives."""
-    row = _row(gpu)
+    row = gpu.row
     mode = gpu.compute_partition.or_none()
     if mode is not None:
         by_mode = kfd_table().partitions(mode, xcds=row.xcds if row else None)
@@ -223,7 +223,7 @@ def _not_one_hive(gpus: Gpus, links: Topology, platform: Platform) -> Iterator[F
     """Products whose board wires all devices together. A guest may have been given devices of several boards."""
     by_product: dict[str, list[Gpu]] = {}
     for gpu in gpus.devices:
-        row = _row(gpu)
+        row = gpu.row
         if row is not None and row.hive == "board" and gpu.partitions:
             by_product.setdefault(row.name, []).append(gpu)
     for name, members in by_product.items():
@@ -233,19 +233,12 @@ def _not_one_hive(gpus: Gpus, links: Topology, platform: Platform) -> Iterator[F
         seen = shown(NODES, "; ".join(f"{gpu.bdf} hive {links.hive_of(gpu.bdf) or 'none'}" for gpu in members))
         alone = "" if "none" not in hives else f"; {hives['none']} of {len(members)} are in no hive"
         message = f"The board of {name} is wired as one xGMI hive, but its GPUs are not in one{alone}."
-        bare_metal = isinstance(platform.virtualization_evidence, Known) and platform.virtualization is None
-        sure = all(_is_sure(gpu) for gpu in members)
-        say = failed if sure and bare_metal and platform.container is None else warned
+        sure = all(gpu.row is not None and gpu.row.may_fail("hive") for gpu in members)
+        say = failed if sure and platform.is_bare_metal else warned
         yield say(
             f"{ID}/not-one-hive", HOST, message, seen, expected=f"one hive of {len(members)}",
             actual=f"{len(hives)} groups" if len(hives) > 1 else "no hive", remedy=remedy(f"{ID}/not-one-hive"),
         )  # fmt: skip
-
-
-def _is_sure(gpu: Gpu) -> bool:
-    """The table's word on the wiring may fail a machine."""
-    row = _row(gpu)
-    return row is not None and row.confidence_of("hive") != "unverified"
 
 
 def _uneven_hives(gpus: Gpus, kfd: Kfd, links: Topology) -> Iterator[Finding]:
@@ -254,7 +247,7 @@ def _uneven_hives(gpus: Gpus, kfd: Kfd, links: Topology) -> Iterator[Finding]:
         return  # the hive that seems smaller may hold the one that is not known
     by_product: dict[str | None, list[Gpu]] = {}
     for gpu in gpus.devices:
-        row = _row(gpu)
+        row = gpu.row
         if gpu.partitions and not (row is not None and row.hive == "board"):
             by_product.setdefault(gpu.device_id.or_none(), []).append(gpu)
     for members in by_product.values():
@@ -273,7 +266,7 @@ def _uneven_hives(gpus: Gpus, kfd: Kfd, links: Topology) -> Iterator[Finding]:
 def _indirect(gpus: Gpus, links: Topology) -> Iterator[Finding]:
     """Boards that link every GPU with every other need one hop; more says that a direct link is down."""
     hop = kfd_table().weight.xgmi_hop
-    direct = {gpu.bdf for gpu in gpus.devices if (row := _row(gpu)) and _is_fully_linked(row)}
+    direct = {gpu.bdf for gpu in gpus.devices if (row := gpu.row) and _is_fully_linked(row)}
     for pair in links.pairs:
         if pair.weight is not None and pair.weight > hop and {pair.a, pair.b} <= direct:
             yield warned(
@@ -285,7 +278,3 @@ def _indirect(gpus: Gpus, links: Topology) -> Iterator[Finding]:
 
 def _is_fully_linked(row: GpuProduct) -> bool:
     return row.baseboard is not None and row.xgmi_links == row.baseboard - 1
-
-
-def _row(gpu: Gpu) -> GpuProduct | None:
-    return products()[gpu.product] if gpu.product is not None else None

@@ -22,7 +22,6 @@ from amdcheck.api import (
 from amdcheck.facts.gpus import Gpu, Gpus
 from amdcheck.facts.hmm import NORETRY, Hmm
 from amdcheck.facts.kfd import TOPOLOGY, Kfd
-from amdcheck.knowledge.gpus import products
 from amdcheck.knowledge.managed_memory import Xnack, has_svm, xnack_of
 from amdcheck.knowledge.remedies import remedy
 
@@ -41,7 +40,7 @@ def managed_mode(gpus: Gpus, kfd: Kfd, hmm: Hmm) -> Iterator[Finding]:
 
     - gfx90a, gfx942, gfx950: each process chooses, by HSA_XNACK=1.
     - gfx900, gfx906, gfx908: chosen for all at boot, by amdgpu.noretry=0.
-    - gfx10 and later: never. One such GPU in a process switches XNACK off for all of that process.
+    - RDNA (gfx101x to gfx120x): never. One such GPU in a process switches XNACK off for all of that process.
 
     "Managed memory without migration" is therefore the slow state, not a safe one: keep weights and KV cache in
     hipMalloc memory and use managed memory on purpose. The check warns where a GPU that could migrate cannot, and
@@ -111,8 +110,7 @@ def _with_xnack(gpu: Gpu, gfx: str, row: Xnack, capability: Value[int], hmm: Hmm
 
 
 def _mode(gpu: Gpu, row: Xnack) -> tuple[str, str]:
-    product = products().get(gpu.product or "")
-    if product is not None and product.integrated:
+    if gpu.row is not None and gpu.row.integrated:
         return "one memory", "hipMallocManaged gives the one memory that CPU and GPU share: nothing has to migrate."
     if row.mode == "retry":
         return "migrating", "hipMallocManaged gives memory whose pages migrate: XNACK is always on."

@@ -22,7 +22,7 @@ from amdcheck.facts.gpus import Gpu, Gpus
 from amdcheck.facts.links import Link, links_above
 from amdcheck.facts.pci import PciDevice, PciTree
 from amdcheck.facts.platform import Platform
-from amdcheck.knowledge.gpus import GpuProduct, products
+from amdcheck.knowledge.gpus import GpuProduct
 from amdcheck.knowledge.remedies import remedy
 
 ID = "pci.link-width"
@@ -53,7 +53,7 @@ def link_width(gpus: Gpus, pci: PciTree, platform: Platform) -> Iterator[Finding
 
 
 def _judge(gpu: Gpu, pci: PciTree, platform: Platform) -> Iterator[Finding]:
-    row = products()[gpu.product] if gpu.product is not None else None
+    row = gpu.row
     device = pci.devices.get(gpu.bdf)
     if isinstance(pci.listing, Unknown):
         yield undetermined(ID, gpu.subject, "The PCI tree could not be read.", because=pci.listing)

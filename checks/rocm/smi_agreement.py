@@ -22,10 +22,9 @@ from amdcheck.facts.gpus import Gpus
 from amdcheck.facts.kfd import Kfd
 from amdcheck.facts.platform import Platform
 from amdcheck.facts.smi import ASKED_FOR_LINKS, SmiRun, SmiTool, SmiTools
+from amdcheck.facts.smi_comparison import comparisons
 from amdcheck.knowledge.remedies import remedy
 from amdcheck.knowledge.smi import table
-
-from .comparisons import comparisons
 
 ID = "rocm.smi-agreement"
 

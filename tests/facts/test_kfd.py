@@ -28,7 +28,7 @@ def test_recorded_mi210_has_eight_gpus_in_two_hives_of_four() -> None:
     assert len(kfd.gpu_nodes) == 8
     assert {node.gfx for node in kfd.gpu_nodes} == {"gfx90a"}
     assert {node.compute_units for node in kfd.gpu_nodes} == {104}
-    assert kfd.gpu_nodes[0].bdf == "0000:63:00.0"
+    assert kfd.gpu_nodes[0].location == (0, 0x63, 0, 0)
     for node in kfd.gpu_nodes:
         xgmi = {link.node_to for link in node.links if link.type == LINK_XGMI}
         assert xgmi == ({2, 3, 4, 5} if node.id < 6 else {6, 7, 8, 9}) - {node.id}
@@ -41,9 +41,9 @@ def test_recorded_mi300x_cpx_has_63_partitions_of_8_devices() -> None:
     kfd = recorded("mi300x-8gpu-cpx-63of64-epyc96x2")
     assert len(kfd.gpu_nodes) == 63
     assert {node.compute_units for node in kfd.gpu_nodes} == {38}
-    devices = [node.bdf for node in kfd.gpu_nodes]
-    assert len(set(devices)) == 8
-    assert devices.count("0000:e5:00.0") == 7
+    buses = [node.location[1] for node in kfd.gpu_nodes if node.location]
+    assert len(set(buses)) == 8
+    assert buses.count(0xE5) == 7
     assert sum(len(node.links) for node in kfd.nodes) == 4034
     assert [node.link_faults for node in kfd.nodes if node.link_faults] == []
 
@@ -131,7 +131,7 @@ def test_newer_drivers_count_partitions_above_the_address() -> None:
     machine = gpu_host("mi300x", 1, partitions=2)
     path = f"{TOPOLOGY}/nodes/2/properties"
     machine.files[path] = str(machine.files[path]).replace(f"location_id {0x1201}", f"location_id {0x10001200}")
-    assert [node.bdf for node in read_fact(Kfd, machine.host()).gpu_nodes] == ["0000:12:00.0", "0000:12:00.0"]
+    assert [node.location for node in read_fact(Kfd, machine.host()).gpu_nodes] == [(0, 0x12, 0, 0)] * 2
 
 
 def test_a_topology_that_moves_is_read_once_more() -> None:

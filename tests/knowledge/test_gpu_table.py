@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from amdcheck.knowledge.gpus import (
+    GROUPS,
     gpu_table,
     is_card_bridge,
     is_vf_id,
@@ -23,10 +25,21 @@ def test_every_row_names_its_source_and_its_ids_are_bare_lower_case(key: str) ->
         assert len(device_id) == 4
         assert device_id == device_id.lower()
         assert product_of(device_id) is not None
-    assert set(row.less_sure) <= {
-        "gfx", "cus", "pci_ids", "rates", "memory", "xgmi", "power_w", "clock_mhz", "lds_kib", "partitions",
-        "wavefront", "slot_behind_switch", "hive",
-    }  # fmt: skip
+    assert set(row.less_sure) <= {*row.__struct_fields__, *GROUPS}
+
+
+def test_what_is_said_of_a_group_holds_for_each_of_its_fields() -> None:
+    row = products()["mi300x"]
+    assert row.confidence_of("cus") == "verified"
+    assert [row.confidence_of(field) for field in GROUPS["partitions"]] == ["one-source"] * 3
+    assert products()["mi325x"].confidence_of("compute_partitions") == "one-source"
+    assert products()["mi300a"].confidence_of("xgmi_link_gbs") == "unverified"
+
+
+def test_what_is_unverified_may_not_fail_a_machine() -> None:
+    row = replace(products()["mi300x"], less_sure={"partitions": "unverified", "hive": "one-source"})
+    assert row.may_fail("hive", "baseboard")
+    assert not row.may_fail("hive", "compute_partitions")
 
 
 @pytest.mark.parametrize(
@@ -40,16 +53,11 @@ def test_every_row_names_its_source_and_its_ids_are_bare_lower_case(key: str) ->
         ("mi250x", "fp16_mat", 191.5),  # one GCD: half of the module's 383
     ],
 )
-def test_a_peak_is_computed_from_cus_clock_and_rate(key: str, rate: str, published: float) -> None:
-    assert products()[key].peak_tops(rate) == pytest.approx(published, rel=2e-3)
-
-
-def test_the_peak_of_a_partition_is_that_of_its_cus() -> None:
-    whole, part = products()["mi300x"].peak_tops("fp16_mat"), products()["mi300x"].peak_tops("fp16_mat", cus=38)
-    assert whole is not None
-    assert part is not None
-    assert part == pytest.approx(whole / 8)
-    assert products()["mi350p"].peak_tops("fp16_mat") is None
+def test_cus_clock_and_rate_give_the_published_peak(key: str, rate: str, published: float) -> None:
+    row = products()[key]
+    assert row.cus is not None
+    assert row.clock_mhz is not None
+    assert row.cus * row.clock_mhz * row.rates[rate] / 1e6 == pytest.approx(published, rel=2e-3)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ from collections import Counter
 
 from msgspec import Struct
 
-from amdcheck.api import Evidence, Known, Unknown, evidence, shown
 from amdcheck.facts.driver import Driver
 from amdcheck.facts.gpus import Gpus
 from amdcheck.facts.kfd import LINK_XGMI, TOPOLOGY, Kfd
@@ -14,6 +13,8 @@ from amdcheck.facts.platform import Platform
 from amdcheck.facts.smi import SmiTool
 from amdcheck.facts.smi_output import SmiGpu
 from amdcheck.knowledge.miopen import numbers
+from amdcheck.model.finding import Evidence, evidence, shown
+from amdcheck.model.value import Known, Unknown
 
 
 class Compared(Struct, frozen=True, kw_only=True):
