@@ -11,6 +11,7 @@ from amdcheck.cli.output import to_stdout
 from amdcheck.cli.request import evidence_request, read_facts
 from amdcheck.cli.sheet import Sheet
 from amdcheck.cli.terminal import view_of_stdout
+from amdcheck.facts.cpulist import format_cpulist
 
 _LONGEST = 160  # characters of one value on a screen; JSON has them all
 
@@ -96,10 +97,4 @@ def _ranges(numbers: Sequence[object]) -> str:
     whole = [n for n in numbers if isinstance(n, int) and not isinstance(n, bool)]
     if not whole or len(whole) != len(numbers) or whole != sorted(set(whole)):
         return ""
-    runs: list[list[int]] = []
-    for number in whole:
-        if runs and number == runs[-1][1] + 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+    return format_cpulist(whole)

@@ -10,8 +10,8 @@ from amdcheck.facts.registry import fact
 from amdcheck.facts.rocm import RocmInstalls, RocmRoot
 from amdcheck.facts.smi_output import SmiDriver, SmiGpu, SmiLink, SmiOutput, parse
 from amdcheck.host.protocol import Command, CommandResult, Host
-from amdcheck.knowledge.miopen import numbers
 from amdcheck.knowledge.smi import table
+from amdcheck.knowledge.versions import numbers
 from amdcheck.model.expectations import Expectations
 from amdcheck.model.finding import Subject
 from amdcheck.model.value import Known, Reason, Unknown, Value

@@ -12,7 +12,7 @@ from amdcheck.facts.kfd import LINK_XGMI, TOPOLOGY, Kfd
 from amdcheck.facts.platform import Platform
 from amdcheck.facts.smi import SmiTool
 from amdcheck.facts.smi_output import SmiGpu
-from amdcheck.knowledge.miopen import numbers
+from amdcheck.knowledge.versions import numbers
 from amdcheck.model.finding import Evidence, evidence, shown
 from amdcheck.model.value import Known, Unknown
 

@@ -11,7 +11,7 @@ from msgspec import Struct
 from amdcheck.knowledge.tables import Row, load
 
 
-class Hypervisor(Row, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Hypervisor(Row, frozen=True, kw_only=True):
     """A hypervisor by the beginnings of its DMI vendor and product, and its PCI devices (vendor and device)."""
 
     vendor: tuple[str, ...] = ()
@@ -20,7 +20,7 @@ class Hypervisor(Row, frozen=True, kw_only=True, forbid_unknown_fields=True):
     metal: bool = False
 
 
-class Container(Row, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Container(Row, frozen=True, kw_only=True):
     """A kind of container by a file or folder inside it, or by a pattern in /proc/self/cgroup."""
 
     name: str

@@ -15,7 +15,7 @@ HYGON = "HygonGenuine"
 FIRST_ZEN = 0x17  # every AMD family before this one is older than Zen
 
 
-class Generation(Row, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Generation(Row, frozen=True, kw_only=True):
     """One Zen generation in one family; `models` are ranges in hexadecimal, `isa` what every part offers (isa.toml)."""
 
     generation: str
@@ -27,7 +27,7 @@ class Generation(Row, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return family == self.family and any(int(r[:2], 16) <= model <= int(r[-2:], 16) for r in self.models)
 
 
-class Series(Row, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Series(Row, frozen=True, kw_only=True):
     """One series of parts. Cores, cache and clocks are maxima over its parts; `*_cycle` are issue widths a core."""
 
     series: str
@@ -39,18 +39,12 @@ class Series(Row, frozen=True, kw_only=True, forbid_unknown_fields=True):
     max_cores: int  # a socket
     channels: int  # memory channels a socket
     mem: str
-    simd: str
     nps: tuple[int, ...]  # nodes per socket that the BIOS offers; 0: one node over two sockets
     name: str | None = None  # pattern that the model name contains, for series that share family and model
-    stepping: int | None = None
-    ccx_per_ccd: int | None = None
-    max_sockets: int | None = None
-    pcie: int | None = None
     fp32_flop_cycle: int | None = None
     fp64_flop_cycle: int | None = None
     int8_vnni_ops_cycle: int | None = None
     bf16_flop_cycle: int | None = None
-    nps_note: str | None = None
     less_sure: dict[str, Confidence] = field(default_factory=dict)
 
 

@@ -13,7 +13,7 @@ from amdcheck.knowledge.tables import Row, load
 XnackMode = Literal["per-process", "boot", "retry", "never"]
 
 
-class Xnack(Row, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Xnack(Row, frozen=True, kw_only=True):
     """How XNACK is chosen on these targets (patterns): by each process, at boot, always on, or never.
 
     `vf`: also on an SR-IOV virtual function.

@@ -8,6 +8,7 @@ import re
 from msgspec import Struct
 
 from amdcheck.knowledge.tables import Row, load
+from amdcheck.knowledge.versions import numbers
 
 
 class Carried(Row, frozen=True, kw_only=True):
@@ -81,12 +82,6 @@ class MiopenTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 @functools.cache
 def table() -> MiopenTable:
     return load("miopen", MiopenTable)
-
-
-def numbers(version: str) -> tuple[int, ...]:
-    """The leading numeric fields of a version, at most three: 3.3.0-abc is (3, 3, 0)."""
-    match = re.match(r"\d{1,6}(?:\.\d{1,6}){0,2}", version.strip())
-    return tuple(int(field) for field in match[0].split(".")) if match else ()
 
 
 def carried_by(rocm: str) -> Carried | None:

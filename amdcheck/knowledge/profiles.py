@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from amdcheck.knowledge.tables import Row, load
 
 
-class Profile(Row, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Profile(Row, frozen=True, kw_only=True):
     """`advisory` are ids or globs of checks whose unknowns do not count; `require_all` makes denied ones count."""
 
     require_all: bool

@@ -10,7 +10,7 @@ from msgspec import Struct
 from amdcheck.knowledge.tables import Row, load
 
 
-class NumaBalancing(Row, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class NumaBalancing(Row, frozen=True, kw_only=True):
     """The bits of kernel.numa_balancing, and the value that suits inference."""
 
     balancing_bit: int
@@ -18,7 +18,7 @@ class NumaBalancing(Row, frozen=True, kw_only=True, forbid_unknown_fields=True):
     good: int
 
 
-class NodesPerSocket(Row, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class NodesPerSocket(Row, frozen=True, kw_only=True):
     """The NPS values that suit a host with GPUs of these targets, and why."""
 
     gfx: tuple[str, ...]

@@ -19,10 +19,11 @@ from amdcheck.api import (
 )
 from amdcheck.facts.miopen import MiopenInstall, MiopenInstalls, has_miopen
 from amdcheck.facts.rocm import RocmInstalls
-from amdcheck.knowledge.miopen import Carried, carried_by, numbers
+from amdcheck.knowledge.miopen import Carried, carried_by
 from amdcheck.knowledge.remedies import remedy
 from amdcheck.knowledge.rocm import release_of
 from amdcheck.knowledge.tables import TABLES_DATE
+from amdcheck.knowledge.versions import numbers
 
 ID = "miopen.version"
 

@@ -32,7 +32,8 @@ def test_identity(path: Path) -> None:
     assert [cpu.vendor.or_none()] == (truth.get("vendor") or [None])
     assert [cpu.model_name.or_none()] == (list({name.strip() for name in truth.get("models", {})}) or [None])
     identity = [value.or_none() for value in (cpu.family, cpu.model, cpu.stepping)]
-    assert identity == [int(n) for n in (truth.get("fam/model/step") or [[]])[0]] or identity == [None] * 3
+    named = truth.get("fam/model/step")
+    assert identity == ([int(number) for number in named[0]] if named else [None] * 3)
     assert [cpu.microcode.or_none()] == (truth.get("microcode") or [None])
     offered = set(cpu.flags.or_none() or ())
     assert offered.issuperset(truth.get("flags", []))
