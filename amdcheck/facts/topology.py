@@ -11,6 +11,7 @@ from amdcheck.facts.gpus import Gpu, Gpus
 from amdcheck.facts.kfd import LINK_XGMI, Kfd, KfdLink, KfdNode
 from amdcheck.facts.registry import fact
 from amdcheck.host.protocol import Host
+from amdcheck.knowledge.gpus import GpuProduct
 from amdcheck.knowledge.kfd import kfd_table
 from amdcheck.model.finding import Subject
 from amdcheck.model.value import Unknown
@@ -80,6 +81,25 @@ class Topology(Struct, frozen=True, kw_only=True):
 
     def hive_of(self, bdf: str) -> str | None:
         return next((hive for hive, members in self.hives.items() if bdf in members), None)
+
+
+def boards(gpus: Gpus, links: Topology) -> Iterator[tuple[GpuProduct, dict[str, str | None]]]:
+    """Each product whose board wires all its devices into one hive: its row, and the hive of every device."""
+    found: dict[str, tuple[GpuProduct, dict[str, str | None]]] = {}
+    for gpu in _with_nodes(gpus):
+        if gpu.row is not None and gpu.row.hive == "board":
+            found.setdefault(gpu.row.name, (gpu.row, {}))[1][gpu.bdf] = links.hive_of(gpu.bdf)
+    yield from found.values()
+
+
+def bridged(gpus: Gpus, links: Topology) -> Iterator[dict[str, int]]:
+    """For each product that no board wires: how many devices the hive of every device has, 0 without one."""
+    found: dict[str | None, dict[str, int]] = {}
+    for gpu in _with_nodes(gpus):
+        if gpu.row is None or gpu.row.hive != "board":
+            size = len(links.hives.get(links.hive_of(gpu.bdf) or "", ()))
+            found.setdefault(gpu.device_id.or_none(), {})[gpu.bdf] = size
+    yield from found.values()
 
 
 def _with_nodes(gpus: Gpus) -> list[Gpu]:

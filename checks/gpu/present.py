@@ -124,15 +124,26 @@ def _counted(gpus: Gpus, signs: GpuSigns, platform: Platform, expect: Expectatio
         if len(usable) < expect.gpus:
             message = f"{len(usable)} of {expect.gpus} expected GPUs are there{_kept_away(gpus)}."
             return failed(
-                f"{ID}/fewer", HOST, message, what, *signs.signs, expected=wanted, actual=str(len(usable)),
+                f"{ID}/fewer",
+                HOST,
+                message,
+                what,
+                *signs.signs,
+                expected=wanted,
+                actual=str(len(usable)),
                 remedy=remedy(f"{ID}/fewer"),
-            )  # fmt: skip
+            )
         if len(usable) > expect.gpus:
             message = f"{len(usable)} GPUs are there, {expect.gpus} are expected{_modules(gpus)}."
             return warned(
-                f"{ID}/more", HOST, message, what, expected=wanted, actual=str(len(usable)),
+                f"{ID}/more",
+                HOST,
+                message,
+                what,
+                expected=wanted,
+                actual=str(len(usable)),
                 remedy=remedy(f"{ID}/more"),
-            )  # fmt: skip
+            )
         return passed(ID, HOST, f"All {expect.gpus} expected GPUs are there: {_names(gpus)}.", what, expected=wanted)
     if signs.gone:
         message = f"{len(signs.gone)} GPUs that this boot's kernel log names are no longer on the bus."
@@ -166,18 +177,30 @@ def _fewer_than_board(short: tuple[GpuProduct, int, int], what: Evidence, platfo
     expected = f"{baseboard} GPUs (product table: baseboard of {row.name})"
     if platform.is_bare_metal and row.may_fail("baseboard"):
         return failed(
-            f"{ID}/fewer", HOST, message, what, evidence(platform.virtualization_evidence, note="bare metal"),
-            expected=expected, actual=str(count), remedy=remedy(f"{ID}/fewer"),
-        )  # fmt: skip
+            f"{ID}/fewer",
+            HOST,
+            message,
+            what,
+            evidence(platform.virtualization_evidence, note="bare metal"),
+            expected=expected,
+            actual=str(count),
+            remedy=remedy(f"{ID}/fewer"),
+        )
     where = platform.container or platform.virtualization
     note = f"in a guest or container ({where}) fewer may be meant" if where else "whether this is bare metal is unknown"
     if platform.is_bare_metal:
         note = "that its board has so many is not verified"
     read = platform.container_evidence if platform.container else platform.virtualization_evidence
     return warned(
-        f"{ID}/fewer", HOST, f"{message} {note[0].upper()}{note[1:]}.", what, evidence(read, note=note),
-        expected=expected, actual=str(count), remedy=remedy(f"{ID}/fewer"),
-    )  # fmt: skip
+        f"{ID}/fewer",
+        HOST,
+        f"{message} {note[0].upper()}{note[1:]}.",
+        what,
+        evidence(read, note=note),
+        expected=expected,
+        actual=str(count),
+        remedy=remedy(f"{ID}/fewer"),
+    )
 
 
 def _not_driven(gpus: Gpus, driver: Driver, log: KernelLog) -> Iterator[Finding]:
@@ -188,18 +211,27 @@ def _not_driven(gpus: Gpus, driver: Driver, log: KernelLog) -> Iterator[Finding]
             continue
         if isinstance(bound, Known):
             yield warned(
-                f"{ID}/other-driver", gpu.subject, f"{gpu.label} is bound to {bound.value}, not to amdgpu.",
-                evidence(bound), expected="amdgpu", actual=bound.value,
+                f"{ID}/other-driver",
+                gpu.subject,
+                f"{gpu.label} is bound to {bound.value}, not to amdgpu.",
+                evidence(bound),
+                expected="amdgpu",
+                actual=bound.value,
                 remedy=remedy(f"{ID}/other-driver", bdf=gpu.bdf),
-            )  # fmt: skip
+            )
         elif bound.reason == "absent":
             line = log.about(gpu.bdf, "probe-failed", "bad-pages", "bar-space", "lost-from-bus")
             said = (shown(log.lines.source, line, volatile=True),) if line else ()
             yield failed(
-                f"{ID}/unbound", gpu.subject, f"{gpu.label} is on the bus, but no driver is bound to it.",
-                evidence(bound), *said, expected="amdgpu", actual="no driver",
+                f"{ID}/unbound",
+                gpu.subject,
+                f"{gpu.label} is on the bus, but no driver is bound to it.",
+                evidence(bound),
+                *said,
+                expected="amdgpu",
+                actual="no driver",
                 remedy=remedy(f"{ID}/unbound", bdf=gpu.bdf),
-            )  # fmt: skip
+            )
         else:
             message = f"Which driver {gpu.label} is bound to could not be read."
             yield undetermined(ID, gpu.subject, message, because=bound, expected="amdgpu")
@@ -213,9 +245,12 @@ def _not_in_table(gpus: Gpus) -> Iterator[Finding]:
         elif gpu.product is None:
             label = f"{gpu.label} ({gpu.gfx.or_none() or 'unknown target'})"
             yield warned(
-                f"{ID}/not-in-table", gpu.subject, f"{label} is not in the product table of {TABLES_DATE}.",
-                evidence(gpu.device_id), remedy=remedy(f"{ID}/not-in-table"),
-            )  # fmt: skip
+                f"{ID}/not-in-table",
+                gpu.subject,
+                f"{label} is not in the product table of {TABLES_DATE}.",
+                evidence(gpu.device_id),
+                remedy=remedy(f"{ID}/not-in-table"),
+            )
 
 
 def _of_another_target(gpus: Gpus, expect: Expectations) -> Iterator[Finding]:
@@ -226,10 +261,14 @@ def _of_another_target(gpus: Gpus, expect: Expectations) -> Iterator[Finding]:
             yield undetermined(ID, gpu.subject, message, because=gpu.gfx, expected=expect.gfx)
         elif gpu.gfx.value != expect.gfx:
             yield failed(
-                f"{ID}/other-target", gpu.subject, f"{gpu.label} is of target {gpu.gfx.value}, not {expect.gfx}.",
-                evidence(gpu.gfx), expected=f"{expect.gfx} (policy)", actual=gpu.gfx.value,
+                f"{ID}/other-target",
+                gpu.subject,
+                f"{gpu.label} is of target {gpu.gfx.value}, not {expect.gfx}.",
+                evidence(gpu.gfx),
+                expected=f"{expect.gfx} (policy)",
+                actual=gpu.gfx.value,
                 remedy=remedy(f"{ID}/other-target"),
-            )  # fmt: skip
+            )
 
 
 def _listing(gpus: Gpus) -> Evidence:

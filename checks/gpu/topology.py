@@ -26,7 +26,7 @@ from amdcheck.facts.gpus import Gpu, Gpus
 from amdcheck.facts.kernel_log import KernelLog
 from amdcheck.facts.kfd import TOPOLOGY, Kfd
 from amdcheck.facts.platform import Platform
-from amdcheck.facts.topology import Topology
+from amdcheck.facts.topology import Topology, boards, bridged
 from amdcheck.knowledge.gpus import GpuProduct
 from amdcheck.knowledge.kfd import kfd_table
 from amdcheck.knowledge.remedies import remedy
@@ -134,10 +134,13 @@ def _contradictions(kfd: Kfd) -> Iterator[Finding]:
 def _off_bus(gpus: Gpus) -> Iterator[Finding]:
     for bdf in gpus.off_bus:
         yield warned(
-            f"{ID}/off-bus", Subject(kind="gpu", id=bdf), f"The compute driver lists {bdf}, which is off the bus.",
-            shown(NODES, f"a node at {bdf}"), shown(gpus.listing.source, f"no {bdf}"),
+            f"{ID}/off-bus",
+            Subject(kind="gpu", id=bdf),
+            f"The compute driver lists {bdf}, which is off the bus.",
+            shown(NODES, f"a node at {bdf}"),
+            shown(gpus.listing.source, f"no {bdf}"),
             remedy=remedy(f"{ID}/off-bus"),
-        )  # fmt: skip
+        )
 
 
 def _without_node(gpus: Gpus, kfd: Kfd, log: KernelLog) -> Iterator[Finding]:
@@ -150,10 +153,15 @@ def _without_node(gpus: Gpus, kfd: Kfd, log: KernelLog) -> Iterator[Finding]:
             event = next((e for e in log.events if e.pattern in ("no-atomics", "kfd-unsupported")), None)
             said = (shown(log.lines.source, event.line, volatile=True),) if event else ()
             yield failed(
-                f"{ID}/no-node", gpu.subject, f"amdgpu drives {gpu.label}, but the compute driver has no node for it.",
-                shown(NODES, f"{len(kfd.gpu_nodes)} GPU nodes, none at {gpu.bdf}"), *said,
-                expected="a KFD node", actual="none", remedy=remedy(f"{ID}/no-node", bdf=gpu.bdf),
-            )  # fmt: skip
+                f"{ID}/no-node",
+                gpu.subject,
+                f"amdgpu drives {gpu.label}, but the compute driver has no node for it.",
+                shown(NODES, f"{len(kfd.gpu_nodes)} GPU nodes, none at {gpu.bdf}"),
+                *said,
+                expected="a KFD node",
+                actual="none",
+                remedy=remedy(f"{ID}/no-node", bdf=gpu.bdf),
+            )
 
 
 def _missing_partitions(gpus: Gpus, kfd: Kfd) -> Iterator[Finding]:
@@ -166,11 +174,15 @@ def _missing_partitions(gpus: Gpus, kfd: Kfd) -> Iterator[Finding]:
             nodes = ", ".join(str(partition.kfd_node) for partition in gpu.partitions)
             say = failed if gpu.row is None or gpu.row.may_fail("compute_partitions", "xcds") else warned
             yield say(
-                f"{ID}/partition-missing", gpu.subject, f"{gpu.label} shows {count} of its {expected} partitions.",
-                shown(NODES, f"nodes {nodes}"), evidence(gpu.compute_partition, note="partition mode"),
-                expected=f"{expected} partitions", actual=str(count),
+                f"{ID}/partition-missing",
+                gpu.subject,
+                f"{gpu.label} shows {count} of its {expected} partitions.",
+                shown(NODES, f"nodes {nodes}"),
+                evidence(gpu.compute_partition, note="partition mode"),
+                expected=f"{expected} partitions",
+                actual=str(count),
                 remedy=remedy(f"{ID}/partition-missing", bdf=gpu.bdf),
-            )  # fmt: skip
+            )
 
 
 def _expected_partitions(gpu: Gpu, gpus: Gpus) -> int | None:
@@ -193,12 +205,15 @@ def _one_way(links: Topology) -> Iterator[Finding]:
     for link in links.one_way:
         back = f"is {link.back} in the other direction" if link.back else "does not come back"
         yield failed(
-            f"{ID}/one-way", link.subject, f"The {link.type} link from {link.device_from} to {link.device_to} {back}.",
+            f"{ID}/one-way",
+            link.subject,
+            f"The {link.type} link from {link.device_from} to {link.device_to} {back}.",
             shown(f"{NODES}/{link.node_from}/io_links", f"{link.type} to node {link.node_to}"),
             shown(f"{NODES}/{link.node_to}/io_links", f"{link.back or 'no link'} to node {link.node_from}"),
-            expected=f"{link.type} both ways", actual=link.back or "one way",
+            expected=f"{link.type} both ways",
+            actual=link.back or "one way",
             remedy=remedy(f"{ID}/one-way"),
-        )  # fmt: skip
+        )
 
 
 def _broken_hives(links: Topology) -> Iterator[Finding]:
@@ -210,57 +225,56 @@ def _broken_hives(links: Topology) -> Iterator[Finding]:
         if {pair.a, pair.b} & links.unread.keys():
             continue
         yield failed(
-            f"{ID}/hive-incomplete", pair.subject, f"{pair.a} and {pair.b} are in one hive, but no xGMI link joins them"
+            f"{ID}/hive-incomplete",
+            pair.subject,
+            f"{pair.a} and {pair.b} are in one hive, but no xGMI link joins them"
             + (f" ({pair.xgmi} of {pair.links} partition pairs are linked)." if pair.xgmi else "."),
             shown(NODES, f"hive {hive}: {', '.join(links.hives[hive])}"),
             shown(NODES, f"{pair.xgmi} of {pair.links} links are xGMI"),
-            expected="xGMI between all GPUs of a hive", actual=f"{pair.xgmi} of {pair.links} links",
+            expected="xGMI between all GPUs of a hive",
+            actual=f"{pair.xgmi} of {pair.links} links",
             remedy=remedy(f"{ID}/hive-incomplete"),
-        )  # fmt: skip
+        )
 
 
 def _not_one_hive(gpus: Gpus, links: Topology, platform: Platform) -> Iterator[Finding]:
     """Products whose board wires all devices together. A guest may have been given devices of several boards."""
-    by_product: dict[str, list[Gpu]] = {}
-    for gpu in gpus.devices:
-        row = gpu.row
-        if row is not None and row.hive == "board" and gpu.partitions:
-            by_product.setdefault(row.name, []).append(gpu)
-    for name, members in by_product.items():
-        hives = Counter(links.hive_of(gpu.bdf) or "none" for gpu in members)
-        if len(members) < 2 or (len(hives) == 1 and "none" not in hives):
+    for row, hives in boards(gpus, links):
+        if len(hives) < 2 or (len(set(hives.values())) == 1 and None not in hives.values()):
             continue
-        seen = shown(NODES, "; ".join(f"{gpu.bdf} hive {links.hive_of(gpu.bdf) or 'none'}" for gpu in members))
-        alone = "" if "none" not in hives else f"; {hives['none']} of {len(members)} are in no hive"
-        message = f"The board of {name} is wired as one xGMI hive, but its GPUs are not in one{alone}."
-        sure = all(gpu.row is not None and gpu.row.may_fail("hive") for gpu in members)
-        say = failed if sure and platform.is_bare_metal else warned
+        seen = shown(NODES, "; ".join(f"{bdf} hive {hive or 'none'}" for bdf, hive in hives.items()))
+        alone = list(hives.values()).count(None)
+        but = f"; {alone} of {len(hives)} are in no hive" if alone else ""
+        groups = len(set(hives.values()))
+        say = failed if row.may_fail("hive") and platform.is_bare_metal else warned
         yield say(
-            f"{ID}/not-one-hive", HOST, message, seen, expected=f"one hive of {len(members)}",
-            actual=f"{len(hives)} groups" if len(hives) > 1 else "no hive", remedy=remedy(f"{ID}/not-one-hive"),
-        )  # fmt: skip
+            f"{ID}/not-one-hive",
+            HOST,
+            f"The board of {row.name} is wired as one xGMI hive, but its GPUs are not in one{but}.",
+            seen,
+            expected=f"one hive of {len(hives)}",
+            actual=f"{groups} groups" if groups > 1 else "no hive",
+            remedy=remedy(f"{ID}/not-one-hive"),
+        )
 
 
 def _uneven_hives(gpus: Gpus, kfd: Kfd, links: Topology) -> Iterator[Finding]:
     """Cards that bridges join: equal among equals, whatever the size of the groups."""
     if kfd.unread or gpus.unidentified:
         return  # the hive that seems smaller may hold the one that is not known
-    by_product: dict[str | None, list[Gpu]] = {}
-    for gpu in gpus.devices:
-        row = gpu.row
-        if gpu.partitions and not (row is not None and row.hive == "board"):
-            by_product.setdefault(gpu.device_id.or_none(), []).append(gpu)
-    for members in by_product.values():
-        sizes = {gpu.bdf: len(links.hives.get(links.hive_of(gpu.bdf) or "", ())) for gpu in members}
+    for sizes in bridged(gpus, links):
         if len(set(sizes.values())) > 1:
             usual = Counter(sizes.values()).most_common(1)[0][0]
             odd = [bdf for bdf, size in sizes.items() if size != usual]
-            message = f"GPUs of one product are in xGMI hives of different size; unlike the others: {', '.join(odd)}."
-            seen = shown(NODES, "; ".join(f"{bdf} hive of {size or 'none'}" for bdf, size in sizes.items()))
             yield warned(
-                f"{ID}/uneven-hives", HOST, message, seen, expected="hives of one size",
-                actual=" and ".join(map(str, sorted(set(sizes.values())))), remedy=remedy(f"{ID}/uneven-hives"),
-            )  # fmt: skip
+                f"{ID}/uneven-hives",
+                HOST,
+                f"GPUs of one product are in xGMI hives of different size; unlike the others: {', '.join(odd)}.",
+                shown(NODES, "; ".join(f"{bdf} hive of {size or 'none'}" for bdf, size in sizes.items())),
+                expected="hives of one size",
+                actual=" and ".join(map(str, sorted(set(sizes.values())))),
+                remedy=remedy(f"{ID}/uneven-hives"),
+            )
 
 
 def _indirect(gpus: Gpus, links: Topology) -> Iterator[Finding]:
@@ -270,10 +284,14 @@ def _indirect(gpus: Gpus, links: Topology) -> Iterator[Finding]:
     for pair in links.pairs:
         if pair.weight is not None and pair.weight > hop and {pair.a, pair.b} <= direct:
             yield warned(
-                f"{ID}/indirect", pair.subject, f"{pair.a} reaches {pair.b} over another GPU: their link is down.",
+                f"{ID}/indirect",
+                pair.subject,
+                f"{pair.a} reaches {pair.b} over another GPU: their link is down.",
                 shown(NODES, f"weight {pair.weight}", note=f"{hop} for each xGMI hop"),
-                expected=f"weight {hop}", actual=str(pair.weight), remedy=remedy(f"{ID}/indirect"),
-            )  # fmt: skip
+                expected=f"weight {hop}",
+                actual=str(pair.weight),
+                remedy=remedy(f"{ID}/indirect"),
+            )
 
 
 def _is_fully_linked(row: GpuProduct) -> bool:

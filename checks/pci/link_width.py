@@ -110,19 +110,34 @@ def _narrow(gpu: Gpu, device: PciDevice, row: GpuProduct | None, narrow: list[Li
     expected, actual = f"x{worst.full}", f"x{worst.width.or_none()}"
     if _sleeps(device):
         return warned(
-            f"{ID}/suspended", gpu.subject, f"{text}; the GPU sleeps, and may widen it when it works.",
-            *seen, evidence(device.runtime_status, note="power state", volatile=True),
-            expected=expected, actual=actual, remedy=remedy(f"{ID}/suspended", bdf=gpu.bdf),
-        )  # fmt: skip
+            f"{ID}/suspended",
+            gpu.subject,
+            f"{text}; the GPU sleeps, and may widen it when it works.",
+            *seen,
+            evidence(device.runtime_status, note="power state", volatile=True),
+            expected=expected,
+            actual=actual,
+            remedy=remedy(f"{ID}/suspended", bdf=gpu.bdf),
+        )
     if worst.is_slow and (row is None or row.idle_link == "trains-down"):
         return warned(
-            f"{ID}/trained-down", gpu.subject, f"{text}, and slower than it can; {gpu.label} may save power in it.",
-            *seen, expected=expected, actual=actual, remedy=remedy(f"{ID}/trained-down", bdf=gpu.bdf),
-        )  # fmt: skip
+            f"{ID}/trained-down",
+            gpu.subject,
+            f"{text}, and slower than it can; {gpu.label} may save power in it.",
+            *seen,
+            expected=expected,
+            actual=actual,
+            remedy=remedy(f"{ID}/trained-down", bdf=gpu.bdf),
+        )
     return failed(
-        f"{ID}/degraded", gpu.subject, f"{text}.", *seen, expected=expected, actual=actual,
+        f"{ID}/degraded",
+        gpu.subject,
+        f"{text}.",
+        *seen,
+        expected=expected,
+        actual=actual,
         remedy=remedy(f"{ID}/degraded", bdf=gpu.bdf, port=worst.upper or gpu.bdf),
-    )  # fmt: skip
+    )
 
 
 def _sleeps(device: PciDevice) -> bool:

@@ -6,6 +6,7 @@ import pytest
 
 from amdcheck.host.capture import Outcome
 from amdcheck.host.open import open_host
+from amdcheck.knowledge.gpus import GpuProduct
 from amdcheck.model.expectations import Expectations
 from amdcheck.model.finding import Finding
 from tests.corpus import CORPUS, needs_corpus
@@ -328,3 +329,10 @@ def test_an_integrated_gpu_does_not_explain_a_gpu_that_the_log_knows() -> None:
     machine.files["/sys/module/amdgpu/initstate"] = "live\n"
     machine.files["/dev/kmsg"] = kmsg(NEW_PROBE)
     assert ids(found(machine)) == [("gpu.present/none", "host", "fail")]
+
+
+def test_a_baseboard_that_is_not_verified_warns_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(GpuProduct, "may_fail", lambda row, *fields: False)
+    (finding,) = found(off_the_bus("mi300x", 8, 3, hives=(8,)))
+    assert ids([finding]) == [("gpu.present/fewer", "host", "warn")]
+    assert finding.message.endswith("That its board has so many is not verified.")

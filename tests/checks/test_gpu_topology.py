@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from amdcheck.host.open import open_host
+from amdcheck.knowledge.gpus import GpuProduct
 from amdcheck.model.expectations import Expectations
 from amdcheck.model.finding import Finding
 from tests.corpus import CORPUS, needs_corpus
@@ -67,6 +68,16 @@ def test_a_partition_mode_that_was_read_decides_how_many_there_are() -> None:
     findings = found(machine)
     assert ids(findings) == [("gpu.topology/partition-missing", bdf, "fail") for bdf in machine.bdfs]
     assert findings[0].expected == "8 partitions"
+
+
+def test_partition_modes_and_wiring_that_are_not_verified_warn_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(GpuProduct, "may_fail", lambda row, *fields: False)
+    machine = gpu_host("mi300x", 8, hives=(4, 4), partitions=8)
+    machine.forget_node(20)
+    assert ids(found(machine)) == [
+        ("gpu.topology/partition-missing", "0000:32:00.0", "warn"),
+        ("gpu.topology/not-one-hive", "host", "warn"),
+    ]
 
 
 def test_a_link_of_one_direction() -> None:
