@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import re
 from posixpath import dirname, join
+from typing import Annotated
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from amdcheck.facts.gpus import Gpus, has_amd_gpu
 from amdcheck.facts.packages import Packages
 from amdcheck.facts.registry import fact
 from amdcheck.facts.rocm import RocmInstalls, RocmRoot, has_rocm, release_number, site_packages, wheel_version
-from amdcheck.host.protocol import Host, SelfTest, SelfTestResult
+from amdcheck.facts.selftests import Step, document_of, step_of
+from amdcheck.host.protocol import Host, SelfTest
 from amdcheck.knowledge import miopen as table
 from amdcheck.model.expectations import Expectations
 from amdcheck.model.finding import Subject
@@ -62,6 +63,14 @@ class MiopenInstall(Struct, frozen=True, kw_only=True):
         """The library's version as it is said most directly: by the library, its header, its package."""
         stated = (self.api, self.header, self.package)
         return next((value for value in stated if isinstance(value, Known)), self.header)
+
+
+class _Version(Struct, frozen=True, kw_only=True):
+    version: Annotated[str, Meta(pattern=r"^[0-9]{1,6}\.[0-9]{1,6}\.[0-9]{1,6}$")]
+
+
+class _VersionStep(Step, frozen=True, kw_only=True):
+    result: _Version | None
 
 
 @fact
@@ -200,25 +209,10 @@ def _package(packages: Packages, release: Value[str], *, alone: bool) -> Value[s
 def _ask_library(host: Host, library: Value[str], expect: Expectations) -> Value[str]:
     if isinstance(library, Unknown):
         return library
-    if expect.level == "quick":
-        return Unknown("not-recorded", f"miopenGetVersion of {library.value}", "not asked at level quick")
-    answer = host.selftest(SelfTest(name=SELFTEST, params=(library.value,)))
-    if isinstance(answer, Unknown):
-        return answer
-    source = f"miopenGetVersion of {library.value}"
-    if answer.value.result.timed_out:
-        return Unknown("timeout", source)
-    return Known(answer.value, source).parse(_version_of_answer)
-
-
-def _version_of_answer(answer: SelfTestResult) -> str:
-    document = json.loads(answer.result.stdout)
-    result = document.get("result") if isinstance(document, dict) else None
-    version = result.get("version") if isinstance(result, dict) else None
-    if not isinstance(version, str) or not re.fullmatch(r"\d+\.\d+\.\d+", version):
-        why = document.get("detail") if isinstance(document, dict) else None
-        raise ValueError(str(why or "the library did not say its version")[:200])
-    return version
+    test, source = SelfTest(name=SELFTEST, params=(library.value,)), f"miopenGetVersion of {library.value}"
+    document = document_of(host, test, expect, _VersionStep, source=source)
+    said: Value[_Version] = step_of(document, lambda step: (step, step.result))
+    return said.parse(lambda result: result.version)
 
 
 def _system_db(host: Host, root: str, library: Value[str]) -> SystemDb:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable
 from typing import Annotated, TypeVar
 
@@ -12,6 +11,7 @@ from msgspec import Meta, Struct
 from amdcheck.facts.cpu import Cpu
 from amdcheck.facts.platform import Platform
 from amdcheck.facts.registry import fact
+from amdcheck.host.processes import signal_name
 from amdcheck.host.protocol import Host, SelfTest, SelfTestResult
 from amdcheck.knowledge.isa import InstructionSet, isa_table
 from amdcheck.model.expectations import Expectations
@@ -103,13 +103,13 @@ class IsaSelfTest(Struct, frozen=True, kw_only=True):
         offered = cpu.flags.parse(_offered)
         params = offered.value if isinstance(offered, Known) else ()
         test = SelfTest(name="cpu.isa", params=params, timeout_s=TIMEOUT_S)
-        document = _document(host, test, expect, _IsaDocument)
+        document = document_of(host, test, expect, _IsaDocument)
         return cls(
             source=f"selftest {test.name}",
             offered=offered,
             runs=document.parse(_by_name),
             lacks=document.value.lacks if isinstance(document, Known) else None,
-            cpuid=_step(document, lambda d: (d.cpuid, d.cpuid.result)),
+            cpuid=step_of(document, lambda d: (d.cpuid, d.cpuid.result)),
             masking=platform.command_line.parse(isa_table().masking_words),
             kernel=platform.release,
         )
@@ -225,15 +225,15 @@ class AlignmentSelfTest(Struct, frozen=True, kw_only=True):
     @classmethod
     def read(cls, host: Host, cpu: Cpu, expect: Expectations) -> AlignmentSelfTest:
         test = SelfTest(name="cpu.alignment", params=(str(_widest_load(cpu)),), timeout_s=TIMEOUT_S)
-        document = _document(host, test, expect, _AlignmentDocument)
+        document = document_of(host, test, expect, _AlignmentDocument)
         numpy_test = SelfTest(name="numpy_alignment", python=expect.python, timeout_s=TIMEOUT_S)
         return cls(
             source=_source(test),
-            allocator=_step(document, lambda d: (d.allocator, d.allocator.result)),
-            loads=_step(document, lambda d: (d.loads, d.loads.result)),
+            allocator=step_of(document, lambda d: (d.allocator, d.allocator.result)),
+            loads=step_of(document, lambda d: (d.loads, d.loads.result)),
             python=expect.python,
             numpy_source=_source(numpy_test),
-            numpy=_no_python(numpy_test) if expect.python is None else _document(host, numpy_test, expect, Numpy),
+            numpy=_no_python(numpy_test) if expect.python is None else document_of(host, numpy_test, expect, Numpy),
         )
 
 
@@ -251,7 +251,7 @@ def _source(test: SelfTest) -> str:
     return f"selftest {' '.join((test.name, *test.params))}{where}"
 
 
-def _step(document: Value[D], pick: Callable[[D], tuple[Step, T | None]]) -> Value[T]:
+def step_of(document: Value[D], pick: Callable[[D], tuple[Step, T | None]]) -> Value[T]:
     """The result of one step of a document, or how the step ended instead."""
     if isinstance(document, Unknown):
         return document
@@ -263,9 +263,12 @@ def _step(document: Value[D], pick: Callable[[D], tuple[Step, T | None]]) -> Val
     return Unknown(reason, document.source, step.detail if reason == step.ended else step.why)
 
 
-def _document(host: Host, test: SelfTest, expect: Expectations, kind: type[D]) -> Value[D]:
-    """The document that the child printed, as `kind`; or how the child ended instead."""
-    source = _source(test)
+def document_of(host: Host, test: SelfTest, expect: Expectations, kind: type[D], *, source: str = "") -> Value[D]:
+    """The document that the child printed, as `kind`; or how the child ended instead. At level quick none is started.
+
+    `source` names what is asked, where that is clearer than the self-test with its parameters.
+    """
+    source = source or _source(test)
     if expect.level == "quick":
         return Unknown("not-recorded", source, _NOT_AT_QUICK)
     answer = host.selftest(test)
@@ -285,15 +288,8 @@ def _ended_well(answer: SelfTestResult, source: str) -> Value[str]:
         stuck = f"; still there: {', '.join(result.stuck)}" if result.stuck else ""
         return Unknown("timeout", source, f"the child was ended after {result.duration_s:.0f} s{stuck}")
     if result.rc < 0:
-        return Unknown("failed", source, f"the child was killed by {_signal_name(-result.rc)}")
+        return Unknown("failed", source, f"the child was killed by {signal_name(-result.rc)}")
     if result.rc != 0:
         last = result.stderr.strip().rpartition("\n")[2]
         return Unknown("failed", source, f"the child left with {result.rc}: {last[:200]}")
     return Known(result.stdout, source)
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

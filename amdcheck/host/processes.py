@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import resource
 import signal
 import time
 from collections.abc import Collection, Iterable
@@ -11,6 +12,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -34,6 +36,20 @@ def become_subreaper() -> None:
 def die_with_parent() -> None:
     """Be killed when the parent dies."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def leave_no_core() -> None:
+    """No core file and no entry in a crash collector when this process dies."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _prctl(_PR_SET_DUMPABLE, 0)
+
+
+def signal_name(number: int) -> str:
+    """SIGSEGV for 11; a number where it has no name here."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 class _Entry(NamedTuple):

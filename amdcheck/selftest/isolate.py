@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
-import resource
 import select
 import signal
 import time
 from collections.abc import Callable
 from typing import Any, NoReturn, TypedDict
 
+from amdcheck.host.processes import die_with_parent, leave_no_core, signal_name
+
 # The values that JSON has; a step returns what json.dumps takes.
 Record = dict[str, Any]
-
-_PR_SET_PDEATHSIG = 1
-_PR_SET_DUMPABLE = 4
 
 
 class Ended(TypedDict):
@@ -54,7 +51,7 @@ class Isolated:
         if message is None:
             return Ended(ended="timeout", detail=f"not finished within {deadline_s:g} s", result=None)
         if os.WIFSIGNALED(status):
-            return Ended(ended=_signal_name(os.WTERMSIG(status)), detail=None, result=None)
+            return Ended(ended=signal_name(os.WTERMSIG(status)), detail=None, result=None)
         try:
             said: Record = json.loads(message)
         except ValueError:
@@ -93,10 +90,8 @@ def _leave_no_traces() -> None:
     """No core file, no entry in a crash collector and no traceback for a step that dies; no orphan of a dead parent."""
     for fatal in (signal.SIGILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGABRT):
         signal.signal(fatal, signal.SIG_DFL)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    prctl = ctypes.CDLL(None).prctl
-    prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
-    prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    leave_no_core()
+    die_with_parent()
 
 
 def _receive(receiver: int, until: float) -> bytes | None:
@@ -110,10 +105,3 @@ def _receive(receiver: int, until: float) -> bytes | None:
         if not part:
             return b"".join(parts)
         parts.append(part)
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

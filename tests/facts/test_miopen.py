@@ -7,6 +7,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from amdcheck.facts.miopen import MiopenInstall, MiopenInstalls, version_of_header
 from amdcheck.facts.miopen_user import MiopenUser
@@ -87,6 +88,14 @@ def test_library_that_cannot_be_asked(document: object) -> None:
     (found,) = installs(FILES, LINKS, level="standard", tests=(selftest(library, document),))
     assert isinstance(found.api, Unknown)
     assert found.version.or_none() == "3.3.0"  # by the header
+
+
+def test_library_that_kills_its_child_is_told_by_the_signal() -> None:
+    library = f"{ROOT}/lib/libMIOpen.so.1.0.60303"
+    asked = selftest(library, {})
+    died = replace(asked, result=replace(asked.result, rc=-11, stdout=""))
+    (found,) = installs(FILES, LINKS, level="standard", tests=(died,))
+    assert found.api == Unknown("failed", f"miopenGetVersion of {library}", "the child was killed by SIGSEGV")
 
 
 def test_package_of_the_same_release_is_taken_and_of_another_is_not() -> None:
