@@ -212,7 +212,11 @@ def _ask_library(host: Host, library: Value[str], expect: Expectations) -> Value
     test, source = SelfTest(name=SELFTEST, params=(library.value,)), f"miopenGetVersion of {library.value}"
     document = document_of(host, test, expect, _VersionStep, source=source)
     said: Value[_Version] = step_of(document, lambda step: (step, step.result))
-    return said.parse(lambda result: result.version)
+    return said.parse(_stated)
+
+
+def _stated(result: _Version) -> str:
+    return result.version
 
 
 def _system_db(host: Host, root: str, library: Value[str]) -> SystemDb:
