@@ -193,17 +193,18 @@ def _package(packages: Packages, release: Value[str], *, alone: bool) -> Value[s
     """The version of miopen-hip, when it belongs to this installation: 3.3.0.60303-74~22.04 is of 6.3.3."""
     if isinstance(packages.installed, Unknown):
         return packages.installed
-    text = packages.installed.value.get("miopen-hip")
+    name = table.table().package.name
+    text = packages.installed.value.get(name)
     if text is None:
-        return Unknown("absent", packages.installed.source, "miopen-hip is not installed as a package")
+        return Unknown("absent", packages.installed.source, f"{name} is not installed as a package")
     match = re.fullmatch(r"(?:\d+:)?(\d+\.\d+\.\d+)(?:\.(\d{5,6}))?(?:[-+~].*)?", text)
     if match is None:
         return Unknown("failed", packages.installed.source, f"{text[:80]!r} is not understood")
     of = release_number(f".so.0.0.{match[2]}") if match[2] else None
     belongs = alone if of is None else of == release.or_none()
     if not belongs:
-        return Unknown("absent", packages.installed.source, f"miopen-hip {text[:40]} is of another installation")
-    return Known(match[1], f"{packages.installed.source.split()[0]} miopen-hip")
+        return Unknown("absent", packages.installed.source, f"{name} {text[:40]} is of another installation")
+    return Known(match[1], f"{packages.installed.source.split()[0]} {name}")
 
 
 def _ask_library(host: Host, library: Value[str], expect: Expectations) -> Value[str]:

@@ -1,4 +1,4 @@
-"""What the package manager says is installed of the driver, ROCm and MIOpen. Asked at level standard and above."""
+"""What the package manager says is installed of MIOpen. Asked at level standard and above."""
 
 from __future__ import annotations
 
@@ -9,28 +9,17 @@ from msgspec import Struct
 from amdcheck.facts.registry import fact
 from amdcheck.facts.rocm import RocmInstalls
 from amdcheck.host.protocol import Command, CommandResult, Host
+from amdcheck.knowledge.miopen import table
 from amdcheck.model.expectations import Expectations
 from amdcheck.model.value import Known, Unknown, Value
 
-# The packages that checks ask about; Debian's and AMD's names, then those since 7.14.
-NAMES = (
-    "amdgpu-dkms",
-    "rocm-core",
-    "rocm-smi-lib",
-    "amd-smi-lib",
-    "miopen-hip",
-    "rocm-smi",
-    "amdrocm-base",
-    "amdrocm-dnn",
-    "amdgpu-dkms-firmware",
-)
 _NAME = re.compile(r"[a-z0-9][a-z0-9.+-]{0,80}")
 _TIMEOUT_S = 5.0
 
 
 @fact
 class Packages(Struct, frozen=True, kw_only=True):
-    """Versions by package name, of those in NAMES that are installed; epochs and distribution suffixes kept."""
+    """Versions by package name, of those that are asked for and installed; epochs and distribution suffixes kept."""
 
     installed: Value[dict[str, str]]
 
@@ -40,14 +29,15 @@ class Packages(Struct, frozen=True, kw_only=True):
             return cls(installed=Unknown("not-recorded", "dpkg-query", "not asked at level quick"))
         if not rocm.roots:
             return cls(installed=Unknown("absent", "dpkg-query", "not asked: no ROCm installation was found"))
+        package = table().package.name
         dpkg, rpm = host.run(
             (
                 Command(
-                    argv=("dpkg-query", "-W", "-f=${Package}\\t${Version}\\t${db:Status-Status}\\n", *NAMES),
+                    argv=("dpkg-query", "-W", "-f=${Package}\\t${Version}\\t${db:Status-Status}\\n", package),
                     timeout_s=_TIMEOUT_S,
                 ),
                 Command(
-                    argv=("rpm", "-q", "--qf", "%{NAME}\\t%{VERSION}-%{RELEASE}\\tinstalled\\n", *NAMES),
+                    argv=("rpm", "-q", "--qf", "%{NAME}\\t%{VERSION}-%{RELEASE}\\tinstalled\\n", package),
                     timeout_s=_TIMEOUT_S,
                 ),
             )

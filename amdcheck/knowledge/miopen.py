@@ -55,6 +55,10 @@ class KernelDb(Row, frozen=True, kw_only=True):
     smallest_bytes: int
 
 
+class Package(Row, frozen=True, kw_only=True):
+    name: str
+
+
 class SystemDb(Row, frozen=True, kw_only=True):
     folders: tuple[str, ...]
 
@@ -76,6 +80,7 @@ class MiopenTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     shipped: tuple[Shipped, ...]
     kernel_db: KernelDb
     system_db: SystemDb
+    package: Package
     filesystem: tuple[FileSystem, ...]
 
 
