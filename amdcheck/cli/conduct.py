@@ -31,13 +31,13 @@ class Signalled(BaseException):
 
 def conduct() -> int:
     """Run this process's command line. Returns its exit code, whatever happens."""
-    _occupy_standard_descriptors()
     words = sys.argv[1:]
     try:
         style = exit_style(words, os.environ)
     except InputError as error:
         return _end("usage", str(error), "gate")
     try:
+        _occupy_standard_descriptors()
         with _signals_raise():
             return _call(words, style)
     except Signalled as ended:
@@ -123,7 +123,10 @@ def _signals_raise() -> Iterator[None]:
 def _occupy_standard_descriptors() -> None:
     """A file opened later must not become standard output because the caller had closed it."""
     while True:
-        descriptor = os.open(os.devnull, os.O_RDWR)
+        try:
+            descriptor = os.open(os.devnull, os.O_RDWR)
+        except OSError as error:
+            raise Ending("bug", f"{os.devnull} cannot be opened: {error.strerror}; nothing runs without it") from error
         if descriptor > 2:
             os.close(descriptor)
             return

@@ -16,8 +16,9 @@ from msgspec.structs import fields, replace
 
 from amdcheck.engine.registry import Check
 from amdcheck.knowledge.profiles import Profile, profiles
+from amdcheck.knowledge.remedies import remedies
 from amdcheck.model.errors import InputError
-from amdcheck.model.finding import Finding, Waived
+from amdcheck.model.finding import RESERVED_OUTCOMES, Finding, Waived
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -83,6 +84,7 @@ def read_policy(path: Path, known_checks: frozenset[str]) -> Policy:
     for waiver in policy.waive:
         if not any(fnmatchcase(check, waiver.id.partition("/")[0]) for check in known_checks):
             raise InputError(f"{where}: waive.id {waiver.id!r} names no check{_nearest(waiver.id, known_checks)}")
+        _refuse_unknown_outcome(waiver.id, where)
     if policy.expect.gpus is not None and policy.expect.gpus < 0:
         raise InputError(f"{where}: expect.gpus must not be negative")
     if policy.expect.gfx is not None and not re.fullmatch(r"gfx[0-9a-f]{3,5}", policy.expect.gfx):
@@ -97,6 +99,15 @@ def read_policy(path: Path, known_checks: frozenset[str]) -> Policy:
                 f"{where}: expect.rocm {policy.expect.rocm!r} is no version range; write >=6.4,<11"
             ) from None
     return policy
+
+
+def _refuse_unknown_outcome(id: str, where: str) -> None:
+    """A waiver for an outcome that its check does not have would never count, and nobody would notice."""
+    check, _, outcome = id.partition("/")
+    ours = [key.partition("/")[2] for key in remedies(check.partition(".")[0]) if key.startswith(f"{check}/")]
+    known = [*RESERVED_OUTCOMES, *ours]
+    if outcome and ours and not any(fnmatchcase(name, outcome) for name in known):
+        raise InputError(f"{where}: waive.id {id!r}: {check} has no such outcome{_nearest(outcome, known)}")
 
 
 def _refuse_unknown_keys(raw: object, kind: type[Struct], where: str, prefix: str) -> None:

@@ -138,7 +138,7 @@ def load_entry_points() -> None:
     for entry in entry_points(group=ENTRY_POINTS):
         try:
             entry.load()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             load_errors[entry.name] = f"{type(error).__name__}: {error}"
 
 

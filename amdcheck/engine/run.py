@@ -101,6 +101,7 @@ def run(request: RunRequest, *, on_progress: Callable[[Progress], None] | None =
     checks = all_checks()
     if not any(is_builtin(check) for check in checks.values()):
         raise NoChecks
+    _refuse_what_is_not_there(request)
     policy = read_policy(request.policy, frozenset(checks)) if request.policy is not None else Policy()
     profile_name = request.profile or policy.profile
     if profile_name != "auto":
@@ -161,6 +162,7 @@ def run(request: RunRequest, *, on_progress: Callable[[Progress], None] | None =
             required,
             amd_present=is_amd_cpu or has_gpus,
             cpu_host=is_amd_cpu and not has_gpus and not expected and listed,
+            whole=request.select == ("*",) and not request.skip,
             lost=lost,
             style=request.exit_style,
             fail_on_warn=request.fail_on == "warn",
@@ -188,6 +190,22 @@ def read_facts(request: RunRequest) -> dict[str, object]:
         else:
             facts[name] = {"broken": outcome.broken.get(name, "not read before the deadline")}
     return facts
+
+
+def _refuse_what_is_not_there(request: RunRequest) -> None:
+    """Options that name something of this machine, before anything is judged by them. Raises InputError."""
+    if request.pid is not None and request.service is not None:
+        raise InputError("--pid and --service name the same thing: give one of them")
+    if request.host is not None:
+        if str(request.host) in ("", "."):
+            raise InputError("--host: give a recording or the folder of a host tree")
+        return
+    if request.rocm is not None and not os.path.isdir(request.rocm):
+        raise InputError(f"--rocm {request.rocm}: there is no such folder")
+    if request.python is not None and not (os.path.isfile(request.python) and os.access(request.python, os.X_OK)):
+        raise InputError(f"--python {request.python}: not an interpreter that can be run; name its file")
+    if request.pid is not None and not os.path.isdir(f"/proc/{request.pid}"):
+        raise InputError(f"--pid {request.pid}: there is no such process")
 
 
 def _never_opened(plan: Plan) -> Opened:

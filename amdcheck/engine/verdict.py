@@ -7,8 +7,13 @@ from collections.abc import Iterable, Sequence
 from amdcheck.engine.exits import ExitStyle, verdict_exit
 from amdcheck.model.finding import Finding
 from amdcheck.model.report import Counts, Lost, Summary, Verdict
+from amdcheck.model.text import printable
 
 REASON_LIMIT = 200  # bytes, ASCII
+_MESSAGE_LIMIT = 160  # characters of a finding's message in the headline; the finding itself has all of it
+
+# What is told first among findings of one status: the cause before what follows from it.
+_FIRST = ("gpu.present", "gpu.driver-loaded")
 
 
 def summarize(
@@ -17,6 +22,7 @@ def summarize(
     *,
     amd_present: bool,
     cpu_host: bool,
+    whole: bool,
     lost: Sequence[Lost],
     style: ExitStyle,
     fail_on_warn: bool,
@@ -24,7 +30,7 @@ def summarize(
     """Judge the machine. `required[i]` says whether an unknown `findings[i]` makes it undetermined.
 
     `amd_present`: there was an AMD CPU or GPU to judge. `cpu_host`: an AMD CPU, no AMD GPU,
-    and none expected.
+    and none expected. `whole`: all checks of the level ran, so that the verdict is the machine's.
     """
     standing = [(f, r) for f, r in zip(findings, required, strict=True) if f.waived is None]
     fails = [f for f, _ in standing if f.status == "fail"]
@@ -47,7 +53,7 @@ def summarize(
         verdict=verdict,
         exit_code=verdict_exit(verdict, style, fail_on_warn=fail_on_warn),
         counts=counts,
-        headline=_headline(verdict, why, counts, lost, cpu_host=cpu_host),
+        headline=_headline(verdict, why, counts, lost, cpu_host=cpu_host, checks=None if whole else _checks(findings)),
         drain=any(f.remedy is not None and f.remedy.owner == "node" for f in fails),
         reason=_ascii_line(f"amdcheck: {verdict}: {why}" if why else f"amdcheck: {verdict}"),
     )
@@ -72,23 +78,37 @@ def _why(worst: Sequence[Finding]) -> str:
     """The worst finding in words, and how many more there are."""
     if not worst:
         return ""
-    first = worst[0]
+    first = min(worst, key=lambda f: _FIRST.index(f.check) if f.check in _FIRST else len(_FIRST))
     where = "" if first.subject.kind == "host" else f" on {first.subject.id}"
     more = f" (and {len(worst) - 1} more)" if len(worst) > 1 else ""
-    return f"{first.id}{where}: {first.message.rstrip('.')}{more}"
+    return f"{first.id}{where}: {printable(first.message, limit=_MESSAGE_LIMIT).rstrip('.')}{more}"
 
 
-def _headline(verdict: Verdict, why: str, counts: Counts, lost: Sequence[Lost], *, cpu_host: bool) -> str:
-    parts = ["CPU host, no AMD GPU: " if cpu_host else "", verdict.replace("-", " ").upper()]
+def _checks(findings: Iterable[Finding]) -> int:
+    return len({finding.check for finding in findings})
+
+
+def _headline(
+    verdict: Verdict, why: str, counts: Counts, lost: Sequence[Lost], *, cpu_host: bool, checks: int | None
+) -> str:
+    parts = ["CPU host, no AMD GPU: " if cpu_host else ""]
+    if checks is not None:
+        parts.append(f"{_times(checks, 'check')} alone: ")
+    parts.append(verdict.replace("-", " ").upper())
     if why:
         parts.append(f": {why}")
     elif verdict == "ready":
-        parts.append(f": {counts.pass_} findings passed")
-    checks = len({entry.check for entry in lost})
-    if checks:
-        noun = "check needs" if checks == 1 else "checks need"
-        parts.append(f" ({checks} {noun} root: sudo amdcheck all)")
+        parts.append(f": {_times(counts.pass_, 'finding')} passed")
+    if counts.waived:
+        parts.append(f" ({counts.waived} waived)")
+    unseen = len({entry.check for entry in lost})
+    if unseen:
+        parts.append(f" ({_times(unseen, 'check')} {'needs' if unseen == 1 else 'need'} root: sudo amdcheck all)")
     return "".join(parts)
+
+
+def _times(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _ascii_line(text: str) -> str:

@@ -50,6 +50,10 @@ class BrokenRoot(Struct, frozen=True, kw_only=True):
     target: str | None  # what the link says
     why: Unknown
 
+    @property
+    def subject(self) -> Subject:
+        return Subject(kind="path", id=self.path)
+
 
 @fact
 class RocmInstalls(Struct, frozen=True, kw_only=True):

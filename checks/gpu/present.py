@@ -122,7 +122,10 @@ def _counted(gpus: Gpus, signs: GpuSigns, platform: Platform, expect: Expectatio
             counted = f"{len(usable)} of {expect.gpus} expected GPUs are there{_kept_away(gpus)}"
             return _may_be_more(gpus, signs, counted, what, expected=wanted)
         if len(usable) < expect.gpus:
-            message = f"{len(usable)} of {expect.gpus} expected GPUs are there{_kept_away(gpus)}."
+            there = f"{len(usable)} of {expect.gpus} expected GPUs are there"
+            message = f"{there}{_kept_away(gpus)}{_partitions(gpus, expect.gpus)}."
+            # Where the container's device cgroup keeps the rest, nothing is wrong with the node.
+            why = "hidden" if len(gpus.devices) >= expect.gpus else "fewer"
             return failed(
                 f"{ID}/fewer",
                 HOST,
@@ -131,7 +134,7 @@ def _counted(gpus: Gpus, signs: GpuSigns, platform: Platform, expect: Expectatio
                 *signs.signs,
                 expected=wanted,
                 actual=str(len(usable)),
-                remedy=remedy(f"{ID}/fewer"),
+                remedy=remedy(f"{ID}/{why}"),
             )
         if len(usable) > expect.gpus:
             message = f"{len(usable)} GPUs are there, {expect.gpus} are expected{_modules(gpus)}."
@@ -289,6 +292,12 @@ def _names(gpus: Gpus) -> str:
 def _kept_away(gpus: Gpus) -> str:
     hidden = sum(gpu.hidden for gpu in gpus.devices)
     return f"; the device cgroup keeps {hidden} more from this container" if hidden else ""
+
+
+def _partitions(gpus: Gpus, expected: int) -> str:
+    """A hint where the expectation counts partitions."""
+    partitions = sum(len(gpu.partitions) for gpu in gpus.devices)
+    return f"; they have {partitions} partitions, which do not count" if partitions == expected else ""
 
 
 def _modules(gpus: Gpus) -> str:

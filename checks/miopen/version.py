@@ -14,6 +14,7 @@ from amdcheck.api import (
     evidence,
     passed,
     shown,
+    skipped,
     undetermined,
     warned,
 )
@@ -45,6 +46,11 @@ def version(miopen: MiopenInstalls, rocm: RocmInstalls) -> Iterator[Finding]:
     """
     if isinstance(rocm.searched, Unknown) and not miopen.installs:
         yield undetermined(ID, HOST, "Where MIOpen might be installed could not be read.", because=rocm.searched)
+    elif not miopen.installs:
+        told = shown(
+            "ROCm installations", ", ".join(broken.path for broken in rocm.broken) or "none that has a library"
+        )
+        yield skipped(ID, HOST, "No ROCm installation is there to look for MIOpen in, see rocm.version.", told)
     for install in miopen.installs:
         yield _judge(install)
 

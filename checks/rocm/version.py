@@ -13,6 +13,7 @@ from amdcheck.api import (
     evidence,
     failed,
     passed,
+    skipped,
     undetermined,
 )
 from amdcheck.facts.rocm import RocmInstalls, RocmRoot, has_rocm
@@ -36,6 +37,11 @@ def version(rocm: RocmInstalls, expect: Expectations) -> Iterator[Finding]:
     """
     if not rocm.roots and isinstance(rocm.searched, Unknown):
         yield undetermined(ID, HOST, "Where ROCm might be installed could not be read.", because=rocm.searched)
+    for broken in rocm.broken:
+        if broken.target is None:
+            yield undetermined(ID, broken.subject, "There is no ROCm installation at this path.", because=broken.why)
+        else:
+            yield skipped(ID, broken.subject, "The link leads nowhere, see rocm.driver-compat.")
     for root in rocm.roots:
         yield _judge(root, expect.rocm)
 

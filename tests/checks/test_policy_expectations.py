@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from amdcheck.api import Expectations
-from tests.compose import compose
+from tests.compose import compose, fault, fault_names
 from tests.judge import judge
 
 MI210 = "mi210-8gpu-2hive-epyc7763x2"
@@ -41,3 +41,22 @@ def test_another_rocm_release_than_expected_fails(wanted: str) -> None:
 def test_rocm_is_not_asked_for_where_there_is_none() -> None:
     (finding,) = judge("rocm.version", compose("epyc7302p-cpu-only").host, Expectations(rocm=">=6.4"))
     assert (finding.id, finding.status) == ("rocm.version/not-applicable", "skip")
+
+
+@pytest.mark.parametrize("check", ["rocm.version", "rocm.driver-compat", "miopen.version"])
+def test_a_rocm_that_is_not_where_it_was_named_is_no_bug_of_the_check(check: str) -> None:
+    findings = judge(check, compose(MI210).host, Expectations(rocm_root="/nonexistent"))
+    assert findings
+    assert {f.status for f in findings} <= {"unknown", "skip"}
+
+
+def test_gpus_that_the_container_is_not_given_are_not_the_nodes_fault() -> None:
+    (hidden,) = [n for n in fault_names() if n == "gpus-hidden-from-container"]
+    machine = fault(hidden).machines[0]
+    (fewer,) = [
+        f
+        for f in judge("gpu.present", compose(machine, hidden).host, Expectations(gpus=2))
+        if f.id == "gpu.present/fewer"
+    ]
+    assert fewer.remedy is not None
+    assert fewer.remedy.owner == "setup"

@@ -83,6 +83,10 @@ def test_the_contracts_policy_is_read(tmp_path: Path) -> None:
         ("[expect]\ngfx = 'mi300x'", "expect.gfx 'mi300x' is no target"),
         ("[expect]\nrocm = 'six'", "expect.rocm 'six' is no version range"),
         ("a = ", "not TOML"),
+        (
+            "[[waive]]\nid = 'gpu.present/nune'\nreason = 'x'\nuntil = 2027-01-01",
+            "gpu.present has no such outcome; did you mean none?",
+        ),
         ("[[waive]]\nid = 'pci.acs/x'\nuntil = 2027-01-01", "missing required field `reason`"),
     ],
 )

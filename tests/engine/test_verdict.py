@@ -31,6 +31,7 @@ def judged(
     required: bool = True,
     amd_present: bool = True,
     cpu_host: bool = False,
+    whole: bool = True,
     lost: tuple[Lost, ...] = (),
     style: ExitStyle = "gate",
     fail_on_warn: bool = False,
@@ -40,6 +41,7 @@ def judged(
         [required] * len(findings),
         amd_present=amd_present,
         cpu_host=cpu_host,
+        whole=whole,
         lost=lost,
         style=style,
         fail_on_warn=fail_on_warn,
@@ -78,6 +80,27 @@ def test_nothing_of_amd_is_undetermined() -> None:
 
 def test_a_cpu_hosts_headline_says_so() -> None:
     assert judged(PASS, cpu_host=True).headline.startswith("CPU host, no AMD GPU: READY")
+
+
+def test_a_part_of_the_checks_speaks_for_itself_alone() -> None:
+    assert judged(PASS, whole=False).headline == "1 check alone: READY: 1 finding passed"
+    assert judged(PASS, SKIP, whole=False).headline.startswith("2 checks alone: READY")
+
+
+def test_what_is_waived_is_counted_in_the_headline() -> None:
+    waived = replace(FAIL, waived=Waived(reason="known", until=date(2030, 1, 1)))
+    assert judged(PASS, waived).headline == "READY: 1 finding passed (1 waived)"
+
+
+def test_gpus_that_are_gone_are_told_before_what_follows_from_it() -> None:
+    driver = failed("gpu.driver-loaded/not-loaded", HOST, "not loaded", shown("/x", "0"), remedy=remedy())
+    numa = failed("cpu.vendor/x", HOST, "first by name", shown("/x", "0"), remedy=remedy())
+    assert judged(numa, driver, FAIL).headline == "NOT READY: gpu.present/none: no GPU (and 2 more)"
+
+
+def test_a_long_message_is_cut_in_the_headline() -> None:
+    long = failed("gpu.present/none", HOST, "x" * 1000, shown("/x", "0"), remedy=remedy())
+    assert len(judged(long).headline) < 250
 
 
 def test_what_root_would_add_is_counted_by_check() -> None:

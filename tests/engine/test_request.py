@@ -1,0 +1,70 @@
+"""What a request names must be there before anything is judged by it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from amdcheck.engine import registry
+from amdcheck.engine.registry import load_entry_points
+from amdcheck.engine.run import RunRequest, run
+from amdcheck.model.errors import InputError
+from tests.compose import compose
+
+
+@pytest.mark.parametrize(
+    ("request_", "sentence"),
+    [
+        (RunRequest(rocm="/nonexistent"), "--rocm /nonexistent: there is no such folder"),
+        (RunRequest(python="/etc"), "--python /etc: not an interpreter"),
+        (RunRequest(python="/etc/passwd"), "--python /etc/passwd: not an interpreter"),
+        (RunRequest(pid=2**22 + 1), "there is no such process"),
+        (RunRequest(pid=os.getpid(), service="x.service"), "--pid and --service name the same thing"),
+        (RunRequest(host=Path("")), "--host: give a recording"),
+        (RunRequest(select=("gpu.*", "nothing.*")), "'nothing.*' matches no check"),
+        (RunRequest(profile="gpu"), "--profile gpu: no such profile"),
+    ],
+)
+def test_an_option_that_names_nothing_gets_one_sentence(request_: RunRequest, sentence: str) -> None:
+    with pytest.raises(InputError) as error:
+        run(request_)
+    assert sentence in str(error.value)
+
+
+def test_a_run_that_is_over_before_the_host_is_open_is_undetermined(tmp_path: Path) -> None:
+    tree = tmp_path / "machine"
+    compose("epyc7302p-cpu-only").write_tree(tree)
+    report = run(RunRequest(host=tree, level="quick", deadline_s=0.001)).report
+    assert report.run.deadline_hit
+    assert (report.summary.verdict, report.summary.exit_code) == ("undetermined", 3)
+    assert {f.outcome for f in report.findings} == {"timeout"}
+
+
+def test_a_plugin_that_leaves_while_it_is_loaded_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Leaving:
+        name = "leaving"
+
+        def load(self) -> None:
+            raise SystemExit(0)
+
+    load_entry_points.cache_clear()
+    monkeypatch.setattr(registry, "entry_points", lambda **_: [Leaving()])
+    monkeypatch.setattr(registry, "load_errors", {})
+    load_entry_points()
+    assert registry.load_errors == {"leaving": "SystemExit: 0"}
+    load_entry_points.cache_clear()
+
+
+def test_a_check_that_is_named_runs_with_its_facts_whatever_the_level(tmp_path: Path) -> None:
+    from amdcheck.host.capture_file import encode
+
+    path = tmp_path / "machine.json.xz"
+    path.write_bytes(encode(compose("mi210-8gpu-2hive-epyc7763x2").capture()))
+    report = run(RunRequest(host=path, level="quick", select=("rocm.smi-agreement",))).report
+    assert report.run.level == "standard"
+    assert {(f.id, f.subject.id) for f in report.findings} == {
+        ("rocm.smi-agreement/ok", "rocm-smi"),
+        ("rocm.smi-agreement/ok", "amd-smi"),
+    }
