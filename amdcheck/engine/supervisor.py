@@ -31,13 +31,14 @@ from amdcheck.engine.frames import (
 from amdcheck.engine.page import Doing, Page
 from amdcheck.engine.registry import Check
 from amdcheck.engine.worker import Plan, broken_fact, bug_of, crashed, run_worker
-from amdcheck.host.processes import Stuck, become_subreaper, escaped_children, kill_tree
+from amdcheck.host.processes import Stuck, become_subreaper, escaped_children, kill_tree, state_of
 from amdcheck.model.errors import InputError
 from amdcheck.model.finding import HOST, Finding, Remedy, Step, Subject, shown, undetermined
 
 HANGS_PER_FOLDER = 3  # more under one device folder, and the whole folder answers `timeout`
 HANGS_PER_RUN = 64
 WAIT_FOR_THE_DEAD_S = 1.0
+STARVED_S = 8.0  # how much longer a read may take while its process waits for a CPU: that is no hang
 _POLL_S = 0.25
 
 
@@ -109,7 +110,7 @@ class _Supervisor:
             if pid == 0:
                 run_worker(plan, theirs, self._page)
             os.close(theirs)
-            why = self._listen(ours)
+            why = self._listen(ours, pid)
         finally:
             os.close(ours)
             stuck = kill_tree(pid, wait_s=WAIT_FOR_THE_DEAD_S, escaped_but=before) if pid else ()
@@ -120,7 +121,7 @@ class _Supervisor:
             doing = self._page.read()
             self._outcome.own.append(_hang(None, "its work" if doing is None else doing.what, stuck))
 
-    def _listen(self, pipe: int) -> Doing | str:
+    def _listen(self, pipe: int, worker: int) -> Doing | str:
         """Take frames until the worker is done, dies, or blocks; returns why: what it blocks on, or in words."""
         frames = FrameBuffer()
         while True:
@@ -131,9 +132,9 @@ class _Supervisor:
                 self._finished = True
                 self._out_of_time()
                 return "deadline"
-            if doing is not None and now >= doing.deadline:
+            if doing is not None and now >= doing.deadline and not _starved(doing, now, worker):
                 return doing
-            wait = _POLL_S if doing is None else min(_POLL_S, doing.deadline - now + 0.001)
+            wait = _POLL_S if doing is None else min(_POLL_S, max(doing.deadline - now, 0.0) + 0.01)
             if self._ends is not None:
                 wait = min(wait, self._ends - now)
             if not select.select([pipe], [], [], max(wait, 0.001))[0]:
@@ -246,6 +247,11 @@ class _Supervisor:
             remedy = Remedy(action="investigate", owner="setup", steps=(step,), reference=None)
             finding = undetermined(check.id, HOST, f"Not run: {why}", outcome="timeout", remedy=remedy)
             self._outcome.findings.setdefault(check.id, []).append(with_fields(finding, title=check.title))
+
+
+def _starved(doing: Doing, now: float, worker: int) -> bool:
+    """Does a read last only because its process gets no CPU? One that blocks sleeps in the kernel."""
+    return doing.what.startswith("/") and now < doing.deadline + STARVED_S and state_of(worker) == "R"
 
 
 def _hang(check: Check | None, what: str, stuck: tuple[Stuck, ...]) -> Finding:

@@ -145,6 +145,12 @@ def kill_tree(root: int, *, wait_s: float = 1.0, escaped_but: Collection[int] | 
         time.sleep(0.005)
 
 
+def state_of(pid: int) -> str | None:
+    """The state of a process as ps shows it (R runs or could, D and S sleep); None when there is no such process."""
+    entry = _entry(pid)
+    return None if entry is None else entry.state
+
+
 def wchan(pid: int) -> str:
     """The kernel function a process sleeps in, `?` where it cannot be read."""
     try:

@@ -42,6 +42,27 @@ class Attributes(Struct, frozen=True, kw_only=True):
 
 
 @fact
+class Busy(Struct, frozen=True, kw_only=True):
+    """A read that takes its time and never sleeps, as one does whose process hardly gets a CPU."""
+
+    value: Value[str]
+
+    @classmethod
+    def read(cls, host: Host) -> Busy:
+        inner = host._inner  # type: ignore[attr-defined]
+        answer = inner.read
+
+        def slow(path: str, *, limit: int = 0) -> Value[str]:
+            end = time.monotonic() + 3.0
+            while time.monotonic() < end:
+                pass
+            return cast("Value[str]", answer(path))
+
+        inner.read = slow
+        return cls(value=host.read("/sys/cards/card0/gpu_busy_percent"))
+
+
+@fact
 class Broken(Struct, frozen=True, kw_only=True):
     @classmethod
     def read(cls, host: Host) -> Broken:
@@ -135,6 +156,14 @@ def hangs_before(fine: Cards) -> str | None:
 def fine() -> Iterator[Finding]:
     """Nothing wrong here."""
     yield passed("cpu.fine", HOST, "fine", evidence(Known("1", "/sys/fine")))
+
+
+def busy(read: Busy) -> Iterator[Finding]:
+    """Judges what was read slowly."""
+    if isinstance(read.value, Known):
+        yield passed("cpu.busy", HOST, "read", evidence(read.value))
+    else:
+        yield undetermined("cpu.busy", HOST, "not read", because=read.value)
 
 
 def broken(what: Broken) -> Iterator[Finding]:

@@ -157,6 +157,11 @@ def test_a_check_that_yields_for_ever_is_cut(tree: Path) -> None:
     assert only(result, "cpu.fine").status == "pass"
 
 
+def test_a_read_that_waits_for_a_cpu_is_no_hang(tree: Path) -> None:
+    finding = only(outcome_of(tree, "busy"), "cpu.busy")
+    assert (finding.id, finding.evidence[0].value) == ("cpu.busy/ok", "0")
+
+
 def test_a_process_that_forks_twice_does_not_escape(tree: Path) -> None:
     assert only(outcome_of(tree, "escaping"), "cpu.escaping").status == "pass"
 
