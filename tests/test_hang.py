@@ -15,7 +15,8 @@ import pytest
 from tests.compose import compose
 from tests.standins.hungfs import hung_file
 
-pytestmark = pytest.mark.xdist_group("live")  # the run lock is one for the whole machine
+# One run at a time holds the lock of the machine.
+pytestmark = [pytest.mark.xdist_group("live"), pytest.mark.usefixtures("alone")]
 
 MACHINE = "mi210-8gpu-2hive-epyc7763x2"
 SICK = "0000:03:00.0"

@@ -15,7 +15,8 @@ from amdcheck.engine.run import RunRequest, run
 from amdcheck.model.finding import Finding
 from amdcheck.model.report import Report
 
-pytestmark = pytest.mark.xdist_group("live")  # one run at a time holds the machine's lock
+# One run at a time holds the lock of the machine.
+pytestmark = [pytest.mark.xdist_group("live"), pytest.mark.usefixtures("alone")]
 
 
 def amd_silicon() -> bool:

@@ -17,7 +17,8 @@ from amdcheck.engine.lock import only_run
 from tests.cli.command import ROOT, amdcheck, environment
 from tests.schemas import schema
 
-pytestmark = pytest.mark.xdist_group("live")  # one run at a time holds the machine's lock
+# One run at a time holds the lock of the machine.
+pytestmark = [pytest.mark.xdist_group("live"), pytest.mark.usefixtures("alone")]
 
 VERDICTS = (0, 1, 3)
 

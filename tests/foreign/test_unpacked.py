@@ -10,7 +10,8 @@ import pytest
 
 from tests.foreign.conftest import output, tool
 
-pytestmark = pytest.mark.xdist_group("live")
+# One run at a time holds the lock of the machine.
+pytestmark = [pytest.mark.xdist_group("live"), pytest.mark.usefixtures("alone")]
 
 AMDCHECK = str(Path(sys.executable).parent / "amdcheck")
 # What lscpu says that no recording of the topology holds: what the processor says of itself, and its weak points.
