@@ -24,7 +24,8 @@ run: $(VENV)/installed
 	case $$code in 0|1|3) ;; *) exit $$code ;; esac
 
 test: system lint
-	$(BIN)/pytest -n auto --dist loadgroup
+	$(BIN)/pytest -n auto -m "not live"
+	$(BIN)/pytest -m live
 	$(BIN)/python -m benchmarks.startup --rounds 5
 
 lint: $(VENV)/installed-test types

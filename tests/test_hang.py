@@ -16,7 +16,7 @@ from tests.compose import compose
 from tests.standins.hungfs import hung_file
 
 # One run at a time holds the lock of the machine.
-pytestmark = [pytest.mark.xdist_group("live"), pytest.mark.usefixtures("alone")]
+pytestmark = [pytest.mark.live, pytest.mark.usefixtures("alone")]
 
 MACHINE = "mi210-8gpu-2hive-epyc7763x2"
 SICK = "0000:03:00.0"

@@ -16,7 +16,7 @@ from amdcheck.model.finding import Finding
 from amdcheck.model.report import Report
 
 # One run at a time holds the lock of the machine.
-pytestmark = [pytest.mark.xdist_group("live"), pytest.mark.usefixtures("alone")]
+pytestmark = [pytest.mark.live, pytest.mark.usefixtures("alone")]
 
 
 def amd_silicon() -> bool:

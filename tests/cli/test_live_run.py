@@ -18,7 +18,7 @@ from tests.cli.command import ROOT, amdcheck, environment
 from tests.schemas import schema
 
 # One run at a time holds the lock of the machine.
-pytestmark = [pytest.mark.xdist_group("live"), pytest.mark.usefixtures("alone")]
+pytestmark = [pytest.mark.live, pytest.mark.usefixtures("alone")]
 
 VERDICTS = (0, 1, 3)
 

@@ -11,7 +11,7 @@ import pytest
 from tests.foreign.conftest import output, tool
 
 # One run at a time holds the lock of the machine.
-pytestmark = [pytest.mark.xdist_group("live"), pytest.mark.usefixtures("alone")]
+pytestmark = [pytest.mark.live, pytest.mark.usefixtures("alone")]
 
 AMDCHECK = str(Path(sys.executable).parent / "amdcheck")
 # What lscpu says that no recording of the topology holds: what the processor says of itself, and its weak points.
