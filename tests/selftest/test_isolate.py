@@ -136,8 +136,7 @@ def test_a_step_dies_with_the_self_test_that_started_it(library: Library) -> Non
 
     program = (
         "import os, sys, threading\n"
-        "from amdcheck.host.processes import children
-from amdcheck.selftest.isolate import Isolated\n"
+        "from amdcheck.selftest.isolate import Isolated\n"
         "import time\n"
         "step = Isolated(lambda: time.sleep(60))\n"
         "time.sleep(0.3)\n"
