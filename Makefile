@@ -26,7 +26,7 @@ run: $(VENV)/installed
 test: system lint
 	$(BIN)/pytest -n auto -m "not live"
 	$(BIN)/pytest -m live
-	$(BIN)/python -m benchmarks.startup --rounds 5
+	$(BIN)/python -m benchmarks.startup --rounds 9
 
 lint: $(VENV)/installed-test types
 	$(BIN)/ruff check .
