@@ -33,8 +33,7 @@ def record(options: EvidenceOptions, file: Path) -> int:
     else:
         to_file(file, result.capture, private=True)  # it names serials, hosts and users
         kib = len(result.capture) / 1024
-        level = "" if request.level == "standard" else f"--level {request.level} "
-        tell(f"recorded {kib:.0f} KiB; judge it with: amdcheck all {level}--host {shlex.quote(str(file))}")
+        tell(f"recorded {kib:.0f} KiB; judge it with: amdcheck all --host {shlex.quote(str(file))}")
     tell("the recording is raw (redacted: false): it holds serial numbers, host and user names; share it with care")
     return 0
 

@@ -48,7 +48,10 @@ class EvidenceOptions(CommonOptions):
 
     level: Annotated[
         Level | None,
-        typer.Option(help="quick reads the host; standard adds short self-tests, deep long ones. [default: standard]"),
+        typer.Option(
+            help="quick reads the host; standard adds short self-tests, deep long ones. "
+            "[default: standard; with --host that of the recording]"
+        ),
     ] = None
     skip: Annotated[list[str], typer.Option(metavar="ID|GLOB", help="Leave these checks out; may be given again.")] = (
         field(default_factory=list)

@@ -28,7 +28,7 @@ def evidence_request(
         raise InputError(f"--deadline: {deadline} is not a number of seconds above 0")
     return RunRequest(
         select=select,
-        level=options.level or ("quick" if npd else "standard"),
+        level=options.level or ("quick" if npd else None),
         skip=tuple(options.skip),
         host=options.host,
         service=options.service,

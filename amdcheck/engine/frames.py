@@ -9,7 +9,7 @@ from typing import Literal, Union
 import msgspec
 from msgspec import Struct
 
-from amdcheck.model.expectations import Expectations
+from amdcheck.model.expectations import Expectations, Level
 from amdcheck.model.finding import Finding
 
 FRAME_LIMIT = 64 << 20
@@ -22,6 +22,7 @@ class Opened(Struct, frozen=True, tag=True):
     source: Literal["live", "capture", "tree"]
     expectations: Expectations
     privileged: bool
+    recorded: Level | None = None  # the level that a recording was made at
 
 
 class Refused(Struct, frozen=True, tag=True):

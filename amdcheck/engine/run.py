@@ -37,6 +37,7 @@ from amdcheck.model.expectations import LEVELS, Expectations, Level
 from amdcheck.model.finding import HOST, Finding, Remedy, Step, Subject, undetermined
 from amdcheck.model.report import Lost, PolicySummary, Report, Run, Tool
 
+DEFAULT_LEVEL: Level = "standard"
 DEADLINES: Mapping[Level, float | None] = {"quick": 10.0, "standard": 60.0, "deep": None}
 
 F = TypeVar("F", bound=Struct)
@@ -46,7 +47,7 @@ class RunRequest(Struct, frozen=True, kw_only=True):
     """The options of `all` and `run`, one shared record."""
 
     select: tuple[str, ...] = ("*",)
-    level: Level = "standard"
+    level: Level | None = None  # None: that of the recording, else standard
     skip: tuple[str, ...] = ()
     host: Path | None = None
     policy: Path | None = None
@@ -106,18 +107,20 @@ def run(request: RunRequest, *, on_progress: Callable[[Progress], None] | None =
     profile_name = request.profile or policy.profile
     if profile_name != "auto":
         profile_named(profile_name)
-    selected, not_selected = select(checks, request.select, request.skip, request.level)
-    # A check that is named runs, and its facts with it, whatever level was asked for.
-    level = max((request.level, *(check.level for check in selected)), key=LEVELS.index)
+    choices = {level: _chosen(checks, request, level) for level in LEVELS}
+    level, selected = choices[request.level or DEFAULT_LEVEL]
     plan = Plan(
         host=request.host,
         expectations=_expectations(request, policy, level),
         record=request.capture,
         checks=selected,
         extra_facts=(*HOST_FACTS, System) if request.capture else HOST_FACTS,
+        at=choices if request.level is None else {},
     )
-    outcome = _carry_out(plan, request, level, on_progress)
+    outcome = _carry_out(plan, request, on_progress)
     opened = outcome.opened or _never_opened(plan)
+    plan = plan.replaying(opened.recorded)
+    level, selected = plan.expectations.level, plan.checks
     facts = _Facts(outcome)
     findings, owners = _judged(outcome, selected, policy)
     if profile_name == "auto":
@@ -147,7 +150,7 @@ def run(request: RunRequest, *, on_progress: Callable[[Progress], None] | None =
             source=opened.source,
             privileged=opened.privileged,
             lost=lost,
-            not_selected=not_selected,
+            not_selected=tuple(id for id in checks if checks[id] not in selected),
             deadline_hit=outcome.deadline_hit,
         ),
         host=summarize_host(facts),
@@ -177,12 +180,13 @@ def read_facts(request: RunRequest) -> dict[str, object]:
     all_checks()  # plugins may bring facts
     plan = Plan(
         host=request.host,
-        expectations=_expectations(request, Policy(), request.level),
+        expectations=_expectations(request, Policy(), request.level or DEFAULT_LEVEL),
         record=False,
         checks=(),
         extra_facts=tuple(all_facts().values()),
+        at={level: (level, ()) for level in LEVELS} if request.level is None else {},
     )
-    outcome = _carry_out(plan, request, request.level, None)
+    outcome = _carry_out(plan, request, None)
     facts: dict[str, object] = {}
     for name, kind in sorted(all_facts().items()):
         if name in outcome.facts:
@@ -215,11 +219,15 @@ def _never_opened(plan: Plan) -> Opened:
     return Opened("tree" if plan.host.is_dir() else "capture", plan.expectations, privileged=False)
 
 
-def _carry_out(
-    plan: Plan, request: RunRequest, level: Level, on_progress: Callable[[Progress], None] | None
-) -> Outcome:
+def _chosen(checks: Mapping[str, Check], request: RunRequest, level: Level) -> tuple[Level, tuple[Check, ...]]:
+    """The checks that a level means, and the level of their facts: a check that is named runs, and they with it."""
+    chosen = select(checks, request.select, request.skip, level)
+    return max((level, *(check.level for check in chosen)), key=LEVELS.index), chosen
+
+
+def _carry_out(plan: Plan, request: RunRequest, on_progress: Callable[[Progress], None] | None) -> Outcome:
     """Run the workers, alone on a live machine."""
-    deadline = DEADLINES[level] if request.deadline_s is None else request.deadline_s
+    deadline = DEADLINES[plan.expectations.level] if request.deadline_s is None else request.deadline_s
     total = len(plan.checks)
 
     def on_check(done: int, check: str) -> None:

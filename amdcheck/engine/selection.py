@@ -24,8 +24,8 @@ def matching(pattern: str, ids: Iterable[str]) -> list[str]:
 
 def select(
     checks: Mapping[str, Check], patterns: Iterable[str], skip: Iterable[str], level: Level
-) -> tuple[tuple[Check, ...], tuple[str, ...]]:
-    """The checks to run, in order, and the ids of all others.
+) -> tuple[Check, ...]:
+    """The checks to run, in order.
 
     Self-tests come last, so that nothing else runs beside them. A check named by its very id runs at any level.
     """
@@ -37,4 +37,4 @@ def select(
     for pattern in skip:
         wanted.difference_update(matching(pattern, checks))
     order = sorted(wanted, key=lambda id: (id.startswith("selftest."), id))
-    return tuple(checks[id] for id in order), tuple(id for id in checks if id not in wanted)
+    return tuple(checks[id] for id in order)

@@ -168,6 +168,9 @@ class _Supervisor:
             outcome.broken[frame.name] = frame.why
         elif isinstance(frame, Opened):
             outcome.opened = frame
+            plan = self._plan.replaying(frame.recorded)
+            if plan is not self._plan:
+                self._plan, self._todo = plan, {check.id: check for check in plan.checks}
         elif isinstance(frame, Refused):
             raise InputError(frame.sentence)
         elif isinstance(frame, Broke):

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from dataclasses import replace as with_changes
 from itertools import islice
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
@@ -40,7 +41,7 @@ from amdcheck.host.guard import GuardedHost
 from amdcheck.host.processes import become_subreaper, die_with_parent
 from amdcheck.host.protocol import Host
 from amdcheck.model.errors import InputError
-from amdcheck.model.expectations import Expectations
+from amdcheck.model.expectations import Expectations, Level
 from amdcheck.model.finding import HOST, Finding, Remedy, Step, Subject, skipped, undetermined
 
 CHECK_SECONDS = 2.0
@@ -62,6 +63,15 @@ class Plan:
     broken: Mapping[str, str] = field(default_factory=dict)
     hung_paths: frozenset[str] = frozenset()
     hung_folders: frozenset[str] = frozenset()
+    # When no level was asked for: which level and checks, by the level of the recording, known once it is open.
+    at: Mapping[Level, tuple[Level, tuple[Check, ...]]] = field(default_factory=dict)
+
+    def replaying(self, recorded: Level | None) -> Plan:
+        """The plan for a recording made at that level."""
+        if recorded is None or recorded not in self.at:
+            return self
+        level, checks = self.at[recorded]
+        return with_changes(self, checks=checks, expectations=replace(self.expectations, level=level), at={})
 
 
 def run_worker(plan: Plan, pipe: int, page: Page) -> NoReturn:
@@ -144,6 +154,7 @@ class _Worker:
         """The host to read, behind the guard; and the expectations, completed by what a recording was made with."""
         plan = self._plan
         expectations = plan.expectations
+        recorded: Level | None = None
         inner: Host
         if plan.host is None:
             from amdcheck.host.live import LiveHost
@@ -156,12 +167,17 @@ class _Worker:
             self._page.begin(f"open {plan.host}", OPEN_SECONDS)
             inner = open_host(plan.host)
             self._page.end()
-            if isinstance(inner, SnapshotHost) and inner.capture.manifest.expectations is not None:
-                expectations = _completed(expectations, inner.capture.manifest.expectations)
+            if isinstance(inner, SnapshotHost):
+                manifest = inner.capture.manifest
+                recorded = manifest.level
+                self._plan = plan = plan.replaying(recorded)
+                expectations = plan.expectations
+                if manifest.expectations is not None:
+                    expectations = _completed(expectations, manifest.expectations)
         guarded = GuardedHost(inner, self._page, plan.hung_paths, plan.hung_folders)
         identity = guarded.identity().or_none()
         self._privileged = identity is not None and identity.uid == 0
-        self._send(Opened(inner.source, expectations, self._privileged))
+        self._send(Opened(inner.source, expectations, self._privileged, recorded))
         if plan.record:
             from amdcheck.host.recording import RecordingHost
 
@@ -201,7 +217,7 @@ class _Worker:
 
 
 def _completed(asked: Expectations, recorded: Expectations) -> Expectations:
-    """A replay asks what the recording run asked, but for what is given now; the level is always this run's."""
+    """A replay asks what the recording run asked, but for what is given now; the level is the plan's."""
     missing = {name: getattr(recorded, name) for name in asked.__struct_fields__ if getattr(asked, name) is None}
     return replace(asked, **missing)
 

@@ -83,7 +83,7 @@ def _answer(name: str) -> Callable[..., RunResult]:
         report = replace(
             report,
             summary=replace(report.summary, exit_code=code),
-            run=replace(report.run, level=request.level),
+            run=replace(report.run, level=request.level or engine.DEFAULT_LEVEL),
         )
         return RunResult(report=report, capture=b"recording" if request.capture else None)
 

@@ -59,6 +59,11 @@ def test_all_without_options_asks_for_the_defaults_of_the_engine() -> None:
     assert request_of("all") == RunRequest()
 
 
+def test_the_level_is_left_to_the_engine_unless_it_is_asked_for() -> None:
+    assert request_of("all --host node.amdcheck.json.xz").level is None
+    assert request_of("all --host node.amdcheck.json.xz --level standard").level == "standard"
+
+
 def test_run_selects_what_it_is_given() -> None:
     assert request_of("run gpu.* cpu.isa --level quick").select == ("gpu.*", "cpu.isa")
 

@@ -6,11 +6,14 @@ import os
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from amdcheck.engine import registry
 from amdcheck.engine.registry import load_entry_points
-from amdcheck.engine.run import RunRequest, run
+from amdcheck.engine.run import RunRequest, read_facts, run
+from amdcheck.host.capture_file import encode
 from amdcheck.model.errors import InputError
+from amdcheck.model.expectations import Level
 from tests.compose import compose
 
 
@@ -58,8 +61,6 @@ def test_a_plugin_that_leaves_while_it_is_loaded_is_named(monkeypatch: pytest.Mo
 
 
 def test_a_check_that_is_named_runs_with_its_facts_whatever_the_level(tmp_path: Path) -> None:
-    from amdcheck.host.capture_file import encode
-
     path = tmp_path / "machine.json.xz"
     path.write_bytes(encode(compose("mi210-8gpu-2hive-epyc7763x2").capture()))
     report = run(RunRequest(host=path, level="quick", select=("rocm.smi-agreement",))).report
@@ -68,3 +69,45 @@ def test_a_check_that_is_named_runs_with_its_facts_whatever_the_level(tmp_path: 
         ("rocm.smi-agreement/ok", "rocm-smi"),
         ("rocm.smi-agreement/ok", "amd-smi"),
     }
+
+
+@pytest.fixture(scope="module")
+def quick_recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A machine recorded at level quick: no tool was asked, no self-test run, no device opened."""
+    whole = compose("mi210-8gpu-2hive-epyc7763x2").capture()
+    quick = replace(
+        whole,
+        manifest=replace(whole.manifest, level="quick"),
+        commands=(),
+        selftests=(),
+        devices=tuple(replace(device, open=None) for device in whole.devices),
+    )
+    path = tmp_path_factory.mktemp("quick") / "machine.json.xz"
+    path.write_bytes(encode(quick))
+    return path
+
+
+def test_a_replay_asks_what_was_recorded(quick_recording: Path) -> None:
+    report = run(RunRequest(host=quick_recording)).report
+    assert (report.run.level, report.summary.verdict) == ("quick", "ready")
+    assert "selftest.cpu.isa" in report.run.not_selected
+    assert {f.status for f in report.findings} == {"pass"}
+
+
+def test_a_level_that_is_asked_for_wins_over_the_recorded_one(quick_recording: Path) -> None:
+    report = run(RunRequest(host=quick_recording, level="standard")).report
+    assert report.run.level == "standard"
+    assert "selftest.cpu.isa/not-recorded" in {f.id for f in report.findings}
+
+
+def test_a_check_that_is_named_runs_in_the_replay_of_a_lower_level(quick_recording: Path) -> None:
+    report = run(RunRequest(host=quick_recording, select=("pci.*", "selftest.cpu.isa"))).report
+    assert report.run.level == "standard"
+    assert {f.check for f in report.findings} == {"pci.link-width", "selftest.cpu.isa"}
+
+
+@pytest.mark.parametrize(("level", "tools"), [(None, 0), ("standard", 2)])
+def test_facts_of_a_recording_are_read_at_its_level(quick_recording: Path, level: Level | None, tools: int) -> None:
+    """At level quick no tool is asked; at standard both are, and a quick recording has no answer of theirs."""
+    facts = read_facts(RunRequest(host=quick_recording, level=level))
+    assert len(facts["SmiTools"]["tools"]) == tools  # type: ignore[index]
