@@ -26,7 +26,6 @@ GPU_CLASSES = ("0x03", "0x12")
 _BDF = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]")
 _SPEED = re.compile(r"(\d{1,3}(?:\.\d)?) GT/s( PCIe)?")
 _BAR_LINES = 6
-_LISTING_LIMIT = 8192
 
 
 class PciDevice(Struct, frozen=True, kw_only=True):
@@ -92,8 +91,9 @@ class PciTree(Struct, frozen=True, kw_only=True):
 
 
 def _addresses(names: tuple[str, ...]) -> tuple[str, ...]:
-    """The BDFs of the listing; anything else in the folder is no device."""
-    return tuple(name for name in names[:_LISTING_LIMIT] if _BDF.fullmatch(name))
+    """The BDFs of the listing, every one of them: a cut list would look like GPUs that are gone. Anything else in the
+    folder is no device."""
+    return tuple(name for name in names if _BDF.fullmatch(name))
 
 
 def _device(host: Host, bdf: str, class_code: Value[str], vendor: Value[str]) -> PciDevice:

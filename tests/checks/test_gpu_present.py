@@ -336,3 +336,13 @@ def test_a_baseboard_that_is_not_verified_warns_at_most(monkeypatch: pytest.Monk
     (finding,) = found(off_the_bus("mi300x", 8, 3, hives=(8,)))
     assert ids([finding]) == [("gpu.present/fewer", "host", "warn")]
     assert finding.message.endswith("That its board has so many is not verified.")
+
+
+def test_a_bus_of_many_virtual_functions_hides_no_gpu() -> None:
+    """Their addresses come before those of the GPUs."""
+    machine = gpu_host("mi300x", 8, hives=(8,))
+    for number in range(8200):
+        bdf = f"00000:{number >> 8:02x}:{number >> 3 & 31:02x}.{number & 7}"
+        machine.files[f"/sys/bus/pci/devices/{bdf}/class"] = "0x020000\n"
+    (finding,) = found(machine, gpus=8)
+    assert ids([finding]) == [("gpu.present/ok", "host", "pass")]
