@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 import sys
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import date
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -19,6 +20,7 @@ from amdcheck.knowledge.profiles import Profile, profiles
 from amdcheck.knowledge.remedies import remedies
 from amdcheck.model.errors import InputError
 from amdcheck.model.finding import RESERVED_OUTCOMES, Finding, Waived
+from amdcheck.model.text import printable
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -26,6 +28,23 @@ else:
     import tomli as tomllib
 
 _LIMIT = 1 << 20  # bytes of a policy file
+
+# What is right for each key, in the words of an error.
+_RIGHT: Mapping[str, str] = {
+    "profile": 'a name, such as profile = "production"',
+    "expect": "a table, [expect]",
+    "gpus": "a whole number, such as gpus = 8",
+    "gfx": 'a target, such as gfx = "gfx942"',
+    "rocm": 'a range, such as rocm = ">=6.4,<11"',
+    "checks": 'a table for each check, such as [checks."numa.balancing"]',
+    "at_most": 'at_most = "warn", or leave it out',
+    "required": "required = true or required = false",
+    "waive": "a table for each waiver, [[waive]]",
+    "id": 'a finding, such as id = "pci.acs/redirect"',
+    "subject": 'a subject, such as subject = "*"',
+    "reason": 'why it may stand, such as reason = "XGMI only host"',
+    "until": "its last day without quotes, such as until = 2027-03-31",
+}
 
 
 class Expect(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -73,11 +92,8 @@ def read_policy(path: Path, known_checks: frozenset[str]) -> Policy:
         raw = tomllib.loads(text.decode())
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise InputError(f"{where}: not TOML: {error}") from None
-    _refuse_unknown_keys(raw, Policy, where, "")
-    try:
-        policy = msgspec.convert(raw, Policy)
-    except msgspec.ValidationError as error:
-        raise InputError(f"{where}: {error}") from None
+    _refuse_what_does_not_fit(raw, Policy, where, "")
+    policy = msgspec.convert(raw, Policy)
     for id in policy.checks:
         if not any(fnmatchcase(check, id) for check in known_checks):
             raise InputError(f"{where}: checks.{id!r} names no check{_nearest(id, known_checks)}")
@@ -110,26 +126,42 @@ def _refuse_unknown_outcome(id: str, where: str) -> None:
         raise InputError(f"{where}: waive.id {id!r}: {check} has no such outcome{_nearest(outcome, known)}")
 
 
-def _refuse_unknown_keys(raw: object, kind: type[Struct], where: str, prefix: str) -> None:
-    """Name an unknown key and the nearest right one; msgspec's own message knows only the first."""
-    if not isinstance(raw, dict):
-        return
-    right = [f.encode_name for f in fields(kind)]
+def _refuse_what_does_not_fit(raw: Mapping[str, object], kind: type[Struct], where: str, prefix: str) -> None:
+    """Name the key, what it holds and what is right; msgspec's own messages speak of types."""
+    known = {f.encode_name: f for f in fields(kind)}
     for key, value in raw.items():
-        if key not in right:
-            raise InputError(f"{where}: unknown key {prefix}{key}{_nearest(key, right)}")
-        name = f"{prefix}{key}."
-        if key == "expect" and kind is Policy:
-            _refuse_unknown_keys(value, Expect, where, name)
-        elif key == "checks" and isinstance(value, dict):
-            for id, entry in value.items():
-                _refuse_unknown_keys(entry, CheckPolicy, where, f"{name}{id!r}.")
-        elif key == "waive" and isinstance(value, list):
-            for entry in value:
-                _refuse_unknown_keys(entry, Waiver, where, name)
+        if key not in known:
+            raise InputError(f"{where}: unknown key {prefix}{key}{_nearest(key, known)}")
+        try:
+            msgspec.convert(value, known[key].type)
+        except msgspec.ValidationError:
+            for name, table, part in _tables(key, value):
+                if not isinstance(part, dict):
+                    raise InputError(f"{where}: {prefix}{name} is {_as_written(part)}, not a table of keys") from None
+                _refuse_what_does_not_fit(part, table, where, f"{prefix}{name}.")
+            raise InputError(f"{where}: {prefix}{key} is {_as_written(value)}; write {_RIGHT[key]}") from None
+    for key in known:
+        if known[key].required and key not in raw:
+            raise InputError(f"{where}: {prefix}{key} is missing; write {_RIGHT[key]}")
 
 
-def _nearest(word: str, right: list[str] | frozenset[str]) -> str:
+def _tables(key: str, value: object) -> Iterator[tuple[str, type[Struct], object]]:
+    """The tables in the value of a key of the policy, each with its name and its record."""
+    if key == "expect" and isinstance(value, dict):
+        yield key, Expect, value
+    elif key == "checks" and isinstance(value, dict):
+        for id, entry in value.items():
+            yield f"checks.{id!r}", CheckPolicy, entry
+    elif key == "waive" and isinstance(value, list):
+        for number, entry in enumerate(value, start=1):
+            yield key if len(value) == 1 else f"waive {number}", Waiver, entry
+
+
+def _as_written(value: object) -> str:
+    return printable(repr(value) if isinstance(value, (str, list, dict)) else str(value), limit=60)
+
+
+def _nearest(word: str, right: Iterable[str]) -> str:
     close = difflib.get_close_matches(word, sorted(right), 1, 0.5)
     return f"; did you mean {close[0]}?" if close else ""
 

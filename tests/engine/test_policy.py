@@ -4,9 +4,21 @@ from datetime import date
 from pathlib import Path
 
 import pytest
+from msgspec.structs import fields
 
 from amdcheck.api import HOST, failed, shown, undetermined
-from amdcheck.engine.policy import apply_policy, detect_profile, is_required, profile_named, read_policy
+from amdcheck.engine.policy import (
+    _RIGHT,
+    CheckPolicy,
+    Expect,
+    Policy,
+    Waiver,
+    apply_policy,
+    detect_profile,
+    is_required,
+    profile_named,
+    read_policy,
+)
 from amdcheck.engine.registry import Check
 from amdcheck.model.errors import InputError
 from amdcheck.model.finding import Finding, Remedy, Step
@@ -78,7 +90,13 @@ def test_the_contracts_policy_is_read(tmp_path: Path) -> None:
         ("[expect]\ngpu = 8", "unknown key expect.gpu; did you mean gpus?"),
         ('[checks."memory.thp"]\natmost = "warn"', "unknown key checks.'memory.thp'.atmost; did you mean at_most?"),
         ('[checks."memory.tph"]\nrequired = false', "checks.'memory.tph' names no check; did you mean memory.thp?"),
-        ("[expect]\ngpus = 'eight'", "Expected `int"),
+        ("[expect]\ngpus = 'eight'", "expect.gpus is 'eight'; write a whole number, such as gpus = 8"),
+        ("[expect]\ngpus = true", "expect.gpus is True; write a whole number"),
+        ("expect = 8", "expect is 8; write a table, [expect]"),
+        ('checks = ["gpu.present"]', "checks is ['gpu.present']; write a table for each check"),
+        ("[checks]\n'gpu.present' = 'warn'", "checks.'gpu.present' is 'warn', not a table of keys"),
+        ("[checks.'gpu.present']\nat_most = 'pass'", "at_most is 'pass'; write at_most = \"warn\", or leave it out"),
+        ("[checks.'gpu.present']\nrequired = 'no'", "required is 'no'; write required = true or required = false"),
         ("[expect]\ngpus = -1", "expect.gpus must not be negative"),
         ("[expect]\ngfx = 'mi300x'", "expect.gfx 'mi300x' is no target"),
         ("[expect]\nrocm = 'six'", "expect.rocm 'six' is no version range"),
@@ -87,7 +105,14 @@ def test_the_contracts_policy_is_read(tmp_path: Path) -> None:
             "[[waive]]\nid = 'gpu.present/nune'\nreason = 'x'\nuntil = 2027-01-01",
             "gpu.present has no such outcome; did you mean none?",
         ),
-        ("[[waive]]\nid = 'pci.acs/x'\nuntil = 2027-01-01", "missing required field `reason`"),
+        ("[[waive]]\nid = 'pci.acs/x'\nuntil = 2027-01-01", "waive.reason is missing; write why it may stand"),
+        ("waive = ['pci.acs']", "waive is 'pci.acs', not a table of keys"),
+        (
+            "[[waive]]\nid = 'pci.acs/x'\nreason = 'x'\nuntil = 2027-01-01\n"
+            "[[waive]]\nid = 'pci.acs/y'\nreason = 'x'\nuntil = 2027-01-01T12:00:00",
+            "waive 2.until is 2027-01-01 12:00:00; write its last day without quotes, such as until = 2027-03-31",
+        ),
+        ("[[waive]]\nid = 'pci.acs/x'\nreasn = 'x'", "unknown key waive.reasn; did you mean reason?"),
     ],
 )
 def test_a_wrong_policy_gets_one_sentence(tmp_path: Path, text: str, sentence: str) -> None:
@@ -95,6 +120,11 @@ def test_a_wrong_policy_gets_one_sentence(tmp_path: Path, text: str, sentence: s
         read_policy(policy_file(tmp_path, text), CHECKS)
     assert sentence in str(error.value)
     assert "\n" not in str(error.value) or "not TOML" in str(error.value)
+    assert "Expected `" not in str(error.value)
+
+
+def test_every_key_of_a_policy_says_what_is_right_for_it() -> None:
+    assert set(_RIGHT) == {f.encode_name for kind in (Policy, Expect, CheckPolicy, Waiver) for f in fields(kind)}
 
 
 def test_a_missing_policy_file(tmp_path: Path) -> None:
