@@ -175,11 +175,8 @@ class ComposedHost:
         return found
 
     def _open(self, stat: Stat, node: DeviceNode) -> OpenOutcome:
-        """Read and write for the owner, its group or all, as the mode says; root may always."""
-        identity = self.identity
-        shift = 6 if identity.uid == stat.uid else 3 if stat.gid in identity.groups else 0
-        allowed = identity.uid == 0 or stat.mode >> shift & 6 == 6
-        return OpenOutcome(errno=(node.open_fails if allowed else "EACCES"))
+        """What the kernel answers to who reads: no, or what the driver then says."""
+        return OpenOutcome(errno=node.open_fails if _may_open(stat, self.identity) else "EACCES")
 
     def write_tree(self, directory: Path) -> None:
         """Write the machine below an empty folder as hwloc-gather-topology would: /proc, /sys, /etc and the rest.
@@ -198,6 +195,21 @@ class ComposedHost:
             # a link to an absolute path would leave the tree
             relative = target if not target.startswith("/") else _relative(path, target)
             (directory / path.lstrip("/")).symlink_to(relative)
+
+
+def _may_open(stat: Stat, who: Identity) -> bool:
+    """Read and write by the first of acl(5) that fits: owner, named user, any group, others; root may always."""
+    if who.uid in (0, stat.uid):
+        return who.uid == 0 or stat.mode >> 6 & 6 == 6
+    named = {(entry.tag, entry.id): entry.permissions for entry in stat.acl}
+    mask = named.get(("mask", None), 7)
+    if ("user", who.uid) in named:
+        return named["user", who.uid] & mask & 6 == 6
+    # With an ACL the mode's group bits show the mask, and the group's own rights stand in the ACL.
+    of_groups = {stat.gid: named.get(("owning-group", None), stat.mode >> 3)}
+    of_groups |= {id: rights for (tag, id), rights in named.items() if tag == "group" and id is not None}
+    granted = [rights & mask & 6 == 6 for gid, rights in of_groups.items() if gid in who.groups]
+    return any(granted) if granted else stat.mode & 6 == 6
 
 
 def _relative(path: str, target: str) -> str:

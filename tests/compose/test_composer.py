@@ -6,14 +6,20 @@ import json
 import re
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from amdcheck.host.protocol import Command
+from amdcheck.facts.judged_user import User, access
+from amdcheck.host.protocol import AclEntry, Command, Identity, Stat
+from amdcheck.model.expectations import Expectations, Level
 from amdcheck.model.value import Known, Unknown
 from tests.compose import DescriptionError, compose, scaled
+from tests.compose.composed import _may_open
 from tests.compose.config_space import Link, config_space
 from tests.compose.description import parse_machine, raw_machine
 from tests.compose.plan import cpu_list
 from tests.compose.tree import Tree
+from tests.judge import judge
 
 MI210 = "mi210-8gpu-2hive-epyc7763x2"
 MI300X = "mi300x-8gpu-spx-epyc9654x2"
@@ -168,3 +174,41 @@ def test_masked_flags_leave_cpuid_as_it_is() -> None:
     from tests.compose.cpuid import leaves
 
     assert leaves(host.plan)[0]["0x7.0"][2] >> 11 & 1 == 1
+
+
+@pytest.mark.parametrize("level", ["quick", "standard"])
+def test_a_right_that_an_acl_gives_lets_the_user_open(level: Level) -> None:
+    host = compose("w7900-2gpu-epyc9354", "access-by-seat-only")
+    found = judge("gpu.device-access", host.host, Expectations(level=level))
+    assert {(f.id, f.status) for f in found} == {("gpu.device-access/session-only", "warn")}
+    note = "opened and closed" if level == "standard" else None
+    assert {e.note for f in found for e in f.evidence if e.source == "/dev/kfd"} == {note}
+
+
+RIGHTS = st.integers(0, 7)
+ENTRIES = st.builds(AclEntry, tag=st.sampled_from(("user", "group")), id=st.sampled_from((7, 8)), permissions=RIGHTS)
+
+
+@given(
+    mode=st.integers(0, 0o777),
+    named=st.lists(ENTRIES, max_size=3, unique_by=lambda entry: (entry.tag, entry.id)),
+    rights=st.tuples(RIGHTS, RIGHTS),
+    uid=st.sampled_from((0, 7, 9)),
+    groups=st.sets(st.sampled_from((7, 8, 9))),
+)
+def test_opens_follow_mode_owner_and_acl_as_access_is_judged(
+    mode: int, named: list[AclEntry], rights: tuple[int, int], uid: int, groups: set[int]
+) -> None:
+    """Two readings of acl(5) that know nothing of each other agree."""
+    group, mask = rights
+    base = (
+        AclEntry(tag="owner", id=None, permissions=mode >> 6 & 7),
+        AclEntry(tag="owning-group", id=None, permissions=group),
+        AclEntry(tag="mask", id=None, permissions=mask),
+        AclEntry(tag="other", id=None, permissions=mode & 7),
+    )
+    acl = (*base, *named) if named else ()
+    stat = Stat(kind="char", mode=mode, uid=9, gid=8, size=0, device=(1, 3), acl=acl, filesystem=None)
+    who = Identity(uid=uid, user=None, groups=tuple(groups), group_names={}, node_name=None)
+    judged = access(stat, User(uid=uid, user=None, groups=tuple(groups), is_reader=True))
+    assert _may_open(stat, who) == judged.allowed
