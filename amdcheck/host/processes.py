@@ -14,6 +14,7 @@ from typing import NamedTuple
 _PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
+_MANY_DESCRIPTORS = 1 << 16
 
 
 class Stuck(NamedTuple):
@@ -36,6 +37,32 @@ def become_subreaper() -> None:
 def die_with_parent() -> None:
     """Be killed when the parent dies."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def leave_the_caller(*, keep: int) -> None:
+    """In a forked child that may block for ever: hold nothing of the caller's but the descriptor `keep`.
+
+    Standard streams go to /dev/null, signals are answered as usual, and it dies with its parent.
+    """
+    os.setsid()
+    die_with_parent()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGALRM):
+        signal.signal(number, signal.SIG_DFL)
+    null = os.open(os.devnull, os.O_RDWR)
+    for standard in (0, 1, 2):
+        os.dup2(null, standard)
+    for fd in _open_descriptors():
+        if fd > 2 and fd != keep:
+            with suppress(OSError):
+                os.close(fd)
+
+
+def _open_descriptors() -> Iterable[int]:
+    """Those that are open; where /proc is not mounted, every number there can be."""
+    try:
+        return map(int, os.listdir("/proc/self/fd"))
+    except OSError:
+        return range(min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], _MANY_DESCRIPTORS))
 
 
 def leave_no_core() -> None:
@@ -121,6 +148,8 @@ def kill_tree(root: int, *, wait_s: float = 1.0, escaped_but: Collection[int] | 
     """
     ours = {root}
     end = time.monotonic() + wait_s
+    if _entry(os.getpid()) is None:
+        return _kill_unseen(root, end)
     while True:
         alive = descendants(ours)
         if escaped_but is not None:
@@ -142,6 +171,19 @@ def kill_tree(root: int, *, wait_s: float = 1.0, escaped_but: Collection[int] | 
             return ()
         if time.monotonic() >= end:
             return tuple(Stuck(pid, state, wchan(pid)) for pid, state in left)
+        time.sleep(0.005)
+
+
+def _kill_unseen(root: int, end: float) -> tuple[Stuck, ...]:
+    """Where /proc is not mounted nobody knows who is below: kill the child and its group; the rest dies with it."""
+    while True:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(root, signal.SIGKILL)
+        _send(root, signal.SIGKILL)
+        if _reap(root):
+            return ()
+        if time.monotonic() >= end:
+            return (Stuck(root, "?", "?"),)
         time.sleep(0.005)
 
 

@@ -56,9 +56,18 @@ def hung_file(path: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def _serving(place: Path, files: Mapping[str, str | bytes | None] | None) -> Iterator[None]:
+def dead_mount(at: Path | None = None) -> Iterator[Path]:
+    """A folder on a mount whose server is gone: whoever asks for anything on it blocks. Gives the folder."""
+    with contextlib.ExitStack() as stack:
+        folder = at or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hungfs-")))
+        stack.enter_context(_serving(folder, {}, dead=True))
+        yield folder
+
+
+@contextlib.contextmanager
+def _serving(place: Path, files: Mapping[str, str | bytes | None] | None, *, dead: bool = False) -> Iterator[None]:
     content = {name: _text(data) for name, data in files.items()} if files is not None else None
-    argv = [sys.executable, "-I", __file__, str(place), json.dumps(content)]
+    argv = [sys.executable, "-I", __file__, str(place), json.dumps(content), "dead" if dead else "alive"]
     server = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
     try:
         why_not = _first_line(server)
@@ -103,8 +112,9 @@ def _unmount(place: str) -> None:
 class _Server:
     """Serves one folder of files, or one file alone. Inode 1 is the root, the files follow in order."""
 
-    def __init__(self, fuse: int, files: Mapping[str, bytes | None] | None) -> None:
+    def __init__(self, fuse: int, files: Mapping[str, bytes | None] | None, *, dead: bool) -> None:
         self._fuse = fuse
+        self._dead = dead
         self._names = list(files or ())
         self._content = list((files or {}).values())
         self._is_file = files is None
@@ -118,7 +128,7 @@ class _Server:
                     continue
                 return  # unmounted
             _, operation, unique, inode = struct.unpack_from("<IIQQ", request)
-            if operation not in _NO_REPLY:
+            if operation not in _NO_REPLY and (operation == _INIT or not self._dead):
                 self._answer(operation, unique, inode, request[40:])
 
     def _answer(self, operation: int, unique: int, inode: int, body: bytes) -> None:
@@ -182,7 +192,7 @@ class _Server:
         self._reply(unique, listing)
 
 
-def _main(place: str, content: str) -> None:
+def _main(place: str, content: str, life: str) -> None:
     raw: dict[str, str | None] | None = json.loads(content)
     files = None if raw is None else {name: None if t is None else t.encode("latin-1") for name, t in raw.items()}
     libc = ctypes.CDLL(None, use_errno=True)
@@ -206,7 +216,7 @@ def _main(place: str, content: str) -> None:
         print(errno.errorcode.get(ctypes.get_errno(), "mount failed"), flush=True)
         return
     print("up", flush=True)
-    _Server(fuse, files).serve()
+    _Server(fuse, files, dead=life == "dead").serve()
 
 
 if __name__ == "__main__":
