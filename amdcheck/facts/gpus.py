@@ -11,7 +11,7 @@ amdgpu. Integrated GPUs, those before gfx9, and virtual functions that this host
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import Struct
 
@@ -136,9 +136,9 @@ class Gpus(Struct, frozen=True, kw_only=True):
                     )
                 )
         nodes: dict[str, list[KfdNode]] = {}
+        listed = [*on_bus, *unidentified, *(n.bdf for n in not_judged)]
         for node in kfd.gpu_nodes:
-            listed = [*on_bus, *unidentified, *(n.bdf for n in not_judged)]
-            nodes.setdefault(_address_of(node, listed), []).append(node)
+            nodes.setdefault(_address_of(node, listed, nodes), []).append(node)
         for passed_over in not_judged:
             nodes.pop(passed_over.bdf, None)
         strangers = [bdf for bdf in nodes if bdf not in on_bus]
@@ -196,11 +196,12 @@ def _why_not(device: PciDevice) -> str | None:
     )
 
 
-def _address_of(node: KfdNode, listed: Iterable[str]) -> str:
+def _address_of(node: KfdNode, listed: Iterable[str], taken: Mapping[str, list[KfdNode]]) -> str:
     """The BDF of a KFD node's device, as the bus lists it where it does.
 
     The function is the node's own where such a device is listed, else 0: partitions count in the function's bits.
-    Kernels without `domain` say bus and device alone.
+    Kernels without `domain` say bus and device alone, and have one node a device: of devices that differ by domain
+    alone each gets one.
     """
     domain, bus, device, function = node.location or (0, 0, 0, 0)
     exact = f"{domain:04x}:{bus:02x}:{device:02x}.{function}"
@@ -209,8 +210,8 @@ def _address_of(node: KfdNode, listed: Iterable[str]) -> str:
     first = f"{domain:04x}:{bus:02x}:{device:02x}.0"
     if first not in listed and "domain" not in (node.properties.or_none() or {}):
         elsewhere = [bdf for bdf in listed if bdf.endswith(f":{bus:02x}:{device:02x}.0")]
-        if len(elsewhere) == 1:
-            return elsewhere[0]
+        if elsewhere:
+            return min(elsewhere, key=lambda bdf: len(taken.get(bdf, ())))
     return first
 
 

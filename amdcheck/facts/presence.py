@@ -9,6 +9,7 @@ from msgspec import Struct
 from amdcheck.facts.driver import Driver
 from amdcheck.facts.gpus import Gpus
 from amdcheck.facts.kernel_log import KernelLog
+from amdcheck.facts.kfd import TOPOLOGY, Kfd
 from amdcheck.facts.registry import fact
 from amdcheck.facts.rocm import RocmInstalls
 from amdcheck.host.protocol import Host
@@ -21,8 +22,9 @@ EXPECTED_BY = "--expect-gpus or policy"
 
 @fact
 class GpuSigns(Struct, frozen=True, kw_only=True):
-    """Each sign as evidence: amdgpu loaded or DKMS-installed, a ROCm root, /dev/kfd, --expect-gpus or the policy,
-    this boot's kernel log naming a GPU that is gone. Empty: nothing says that GPUs are expected.
+    """Each sign as evidence: amdgpu loaded or DKMS-installed, a ROCm root, /dev/kfd, a GPU node of the compute driver,
+    --expect-gpus or the policy, this boot's kernel log naming a GPU that is gone. Empty: nothing says that GPUs are
+    expected.
 
     `gone` are the GPUs that the log knows and a bus listing that was read does not; `unread` says which places
     could not be looked at, so that "no sign" is not said lightly. The log is not among them: often only root may read
@@ -40,16 +42,24 @@ class GpuSigns(Struct, frozen=True, kw_only=True):
         driver: Driver,
         rocm: RocmInstalls,
         log: KernelLog,
+        kfd: Kfd,
         gpus: Gpus,
         expect: Expectations,
     ) -> GpuSigns:
         gone = _gone(log, gpus)
         return cls(
-            signs=(*_expected(expect), *_software(driver, rocm), *_log_says(log, gone)),
+            signs=(*_expected(expect), *_software(driver, rocm), *_nodes(kfd), *_log_says(log, gone)),
             gone=gone,
             unread=tuple(
                 value
-                for value in (driver.loaded, driver.dkms_installed, driver.kfd_device, rocm.searched)
+                for value in (
+                    driver.loaded,
+                    driver.dkms_installed,
+                    driver.kfd_device,
+                    rocm.searched,
+                    kfd.listing,
+                    *kfd.unread,
+                )
                 if isinstance(value, Unknown) and value.reason != "absent"
             ),
         )
@@ -80,6 +90,12 @@ def _software(driver: Driver, rocm: RocmInstalls) -> Iterator[Evidence]:
         yield shown(
             root.root, root.version.or_none() or root.layout, note=f"ROCm is installed, found by {root.found_by}"
         )
+
+
+def _nodes(kfd: Kfd) -> Iterator[Evidence]:
+    nodes = len(kfd.gpu_nodes) + kfd.hidden
+    if nodes:
+        yield shown(f"{TOPOLOGY}/nodes", f"{nodes} GPU nodes", note="the compute driver lists GPUs")
 
 
 def _gone(log: KernelLog, gpus: Gpus) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from amdcheck.api import (
     Expectations,
     Finding,
     Known,
+    Subject,
     Unknown,
     check,
     evidence,
@@ -54,7 +55,8 @@ def present(
     How many are meant to be there is said by --expect-gpus or the policy, else by the board: MI300X, MI308X, MI325X,
     MI350X and MI355X come eight to a baseboard (in a virtual machine or container fewer may be meant, so that is a
     warning there). GPUs that are gone altogether are noticed by what they left behind: the driver, its DKMS package,
-    a ROCm installation, /dev/kfd, or this boot's kernel log naming a GPU that the bus no longer shows.
+    a ROCm installation, /dev/kfd, a node of the compute driver, or this boot's kernel log naming a GPU that the bus no
+    longer shows. A node of the compute driver whose address is not on the bus is a GPU that was lost while in use.
 
     A GPU that falls off the bus or does not start takes its share of a model with it: tensor-parallel serving stops,
     and a scheduler that counts nodes does not see it.
@@ -70,6 +72,7 @@ def present(
         yield from _not_in_table(gpus)
     else:
         yield _none_there(gpus, signs, log, expect)
+    yield from _off_bus(gpus)
 
 
 def _none_there(gpus: Gpus, signs: GpuSigns, log: KernelLog, expect: Expectations) -> Finding:
@@ -82,8 +85,9 @@ def _none_there(gpus: Gpus, signs: GpuSigns, log: KernelLog, expect: Expectation
     others = "".join(f"; {n.bdf} ({n.device_id}) is {n.reason}" for n in gpus.not_judged[:4])
     seen = shown(listing.source, f"{len(listing.value)} devices, none of them a GPU to judge{others}")
     # An integrated GPU that amdgpu drives explains the driver and the ROCm that are there for it, and neither an
-    # expectation nor a GPU that the log knows.
-    explained = any(other.driver == "amdgpu" for other in gpus.not_judged) and not expect.gpus and not signs.gone
+    # expectation nor a GPU that the log or the compute driver knows.
+    missed = expect.gpus or signs.gone or gpus.off_bus
+    explained = any(other.driver == "amdgpu" for other in gpus.not_judged) and not missed
     none = "No AMD GPU to judge is on the PCI bus"
     if expect.gpus == 0:
         return skipped(ID, HOST, f"{none}, and none is expected ({EXPECTED_BY}){others}.", seen, *signs.signs)
@@ -204,6 +208,21 @@ def _fewer_than_board(short: tuple[GpuProduct, int, int], what: Evidence, platfo
         actual=str(count),
         remedy=remedy(f"{ID}/fewer"),
     )
+
+
+def _off_bus(gpus: Gpus) -> Iterator[Finding]:
+    """GPUs that the compute driver still has, whatever number is expected: who takes GPUs away in order, unbinds them."""
+    for bdf in gpus.off_bus:
+        yield failed(
+            f"{ID}/off-bus",
+            Subject(kind="gpu", id=bdf),
+            f"The compute driver lists a GPU at {bdf}, which is not on the PCI bus.",
+            shown(f"{TOPOLOGY}/nodes", f"a node at {bdf}"),
+            shown(gpus.listing.source, f"no {bdf}"),
+            expected="on the bus",
+            actual="off the bus",
+            remedy=remedy(f"{ID}/off-bus"),
+        )
 
 
 def _not_driven(gpus: Gpus, driver: Driver, log: KernelLog) -> Iterator[Finding]:

@@ -25,6 +25,16 @@ def ids(findings: list[Finding]) -> list[tuple[str, str, str]]:
     return [(f.id, f.subject.id, f.status) for f in findings]
 
 
+def lost_from_bus(product: str, gpus: int, *lost: int, **how: object) -> Machine:
+    """Off the bus, and the compute driver still lists them."""
+    machine = gpu_host(product, gpus, **how)  # type: ignore[arg-type]
+    nodes = {path: text for path, text in machine.files.items() if path.startswith(TOPOLOGY)}
+    for index in lost:
+        machine.take_off_bus(machine.bdfs[index])
+    machine.files |= nodes
+    return machine
+
+
 def off_the_bus(product: str, gpus: int, *gone: int, **how: object) -> Machine:
     machine = gpu_host(product, gpus, **how)  # type: ignore[arg-type]
     for index in gone:
@@ -346,3 +356,52 @@ def test_a_bus_of_many_virtual_functions_hides_no_gpu() -> None:
         machine.files[f"/sys/bus/pci/devices/{bdf}/class"] = "0x020000\n"
     (finding,) = found(machine, gpus=8)
     assert ids([finding]) == [("gpu.present/ok", "host", "pass")]
+
+
+def test_nodes_of_the_compute_driver_alone_say_that_gpus_are_expected() -> None:
+    machine = lost_from_bus("mi210", 2, 0, 1)
+    del machine.files["/sys/module/amdgpu/initstate"], machine.stats["/dev/kfd"]
+    findings = found(machine)
+    assert ids(findings) == [
+        ("gpu.present/none", "host", "fail"),
+        ("gpu.present/off-bus", "0000:12:00.0", "fail"),
+        ("gpu.present/off-bus", "0000:22:00.0", "fail"),
+    ]
+    assert [(e.source, e.value) for e in findings[0].evidence[1:]] == [(f"{TOPOLOGY}/nodes", "2 GPU nodes")]
+
+
+def test_a_node_at_the_address_of_another_device_is_a_sign_too() -> None:
+    machine = cpu_host()
+    machine.files[f"{TOPOLOGY}/nodes/1/properties"] = "simd_count 416\nlocation_id 256\ndomain 0\n"  # 0000:01:00.0
+    assert ids(found(machine)) == [("gpu.present/none", "host", "fail")]
+
+
+def test_an_integrated_gpu_does_not_explain_a_gpu_that_was_lost() -> None:
+    machine = lost_from_bus("mi210", 1, 0)
+    add_device(machine, "0000:05:00.0", [], vendor="0x1002", device="0x1638", class_code="0x030000")
+    machine.links[f"{machine.pci('0000:05:00.0')}/driver"] = "../../../bus/pci/drivers/amdgpu"
+    assert ids(found(machine)) == [
+        ("gpu.present/none", "host", "fail"),
+        ("gpu.present/off-bus", "0000:12:00.0", "fail"),
+    ]
+
+
+@pytest.mark.parametrize("partitions", [1, 8])
+@pytest.mark.parametrize(("gpus", "host"), [(None, "gpu.present/ok"), (7, "gpu.present/ok"), (8, "gpu.present/fewer")])
+def test_a_gpu_that_was_lost_from_the_bus_fails_by_its_address(partitions: int, gpus: int | None, host: str) -> None:
+    """In a guest of MI210s no product rule and no log says that one is gone; its partitions are one device."""
+    machine = lost_from_bus("mi210", 8, 5, hives=(4, 4), partitions=partitions)
+    findings = found(machine, gpus)
+    assert [(f.id, f.subject.id) for f in findings] == [(host, "host"), ("gpu.present/off-bus", "0000:62:00.0")]
+    assert (findings[1].status, findings[1].actual) == ("fail", "off the bus")
+    assert [e.value for e in findings[1].evidence] == ["a node at 0000:62:00.0", "no 0000:62:00.0"]
+
+
+@pytest.mark.parametrize("where", ["nodes", "nodes/1/properties"])
+def test_nodes_that_could_not_be_read_may_be_gpus(where: str) -> None:
+    machine = cpu_host()
+    machine.files[f"{TOPOLOGY}/nodes/1/gpu_id"] = "4711\n"
+    machine.unread(f"{TOPOLOGY}/{where}", "timeout")
+    (finding,) = found(machine)
+    assert ids([finding]) == [("gpu.present/timeout", "host", "unknown")]
+    assert finding.evidence[-1].source == f"{TOPOLOGY}/{where}"

@@ -118,6 +118,20 @@ def test_an_old_kernel_that_names_no_pci_domain_is_joined_by_bus_and_device() ->
     assert (gpu.bdf, len(gpu.partitions), gpu.gfx.or_none()) == ("0002:19:00.0", 1, "gfx906")
 
 
+def test_devices_that_differ_by_domain_alone_get_a_node_each_from_an_old_kernel() -> None:
+    machine = cpu_host()
+    for node, bdf in enumerate(("0001:00:02.0", "0002:00:02.0"), start=1):
+        add_device(machine, bdf, [], vendor="0x1002", device="0x66a1", class_code="0x038000")
+        machine.files[f"{TOPOLOGY}/nodes/{node}/properties"] = f"simd_count 240\nlocation_id {2 << 3}\n"
+        machine.files[f"{TOPOLOGY}/nodes/{node}/gpu_id"] = f"{node}\n"
+    gpus = read_fact(Gpus, machine.host())
+    assert [(gpu.bdf, [p.kfd_node for p in gpu.partitions]) for gpu in gpus.devices] == [
+        ("0001:00:02.0", [1]),
+        ("0002:00:02.0", [2]),
+    ]
+    assert gpus.off_bus == ()
+
+
 def test_a_node_whose_device_left_the_bus_is_no_device() -> None:
     machine = gpu_host("mi210", 2)
     nodes = {path: text for path, text in machine.files.items() if path.startswith(TOPOLOGY)}
