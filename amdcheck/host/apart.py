@@ -16,7 +16,7 @@ from types import FrameType
 
 import msgspec
 
-from amdcheck.host.processes import leave_the_caller
+from amdcheck.host.processes import let_go_of_the_caller
 from amdcheck.model.errors import InputError
 
 ASK_SECONDS = 2.0  # to look at a path
@@ -56,7 +56,7 @@ def _answer(call: Callable[[], bytes | None], pipe: int) -> None:
     """The child: never returns."""
     answer: tuple[str, int, bytes] = ("broke", 0, b"")
     try:
-        leave_the_caller(keep=pipe)
+        let_go_of_the_caller(pipe)
         signal.signal(signal.SIGTERM, _interrupted)
         answer = ("value", 0, call() or b"")
     except InputError as error:

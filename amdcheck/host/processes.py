@@ -39,7 +39,7 @@ def die_with_parent() -> None:
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def leave_the_caller(*, keep: int) -> None:
+def let_go_of_the_caller(keep: int) -> None:
     """In a forked child that may block for ever: hold nothing of the caller's but the descriptor `keep`.
 
     Standard streams go to /dev/null, signals are answered as usual, and it dies with its parent.
