@@ -50,6 +50,8 @@ def compose(machine: str, *names: str) -> ComposedHost:
         if machine not in one.machines:
             raise DescriptionError(f"{name} is a fault of {', '.join(one.machines)}, not of {machine}")
         merge(raw, one.machine)
+        if one.machine:  # a mistake is then this fault's, not the machine's
+            parse_machine(machine, raw, changed_by=name)
     host = _compose(machine, raw)
     for one in found:
         change_files(one, host.tree, host.plan)

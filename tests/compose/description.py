@@ -221,16 +221,17 @@ def raw_machine(name: str) -> dict[str, Any]:
     """The description as TOML gives it; DescriptionError names the nearest machine when there is none of that name."""
     if name not in machine_names():
         near = get_close_matches(name, machine_names(), n=1)
-        raise DescriptionError(f"no machine {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+        raise DescriptionError(f"no such machine: {name!r}" + (f"; the nearest is {near[0]!r}" if near else ""))
     return read_toml(f"machines/{name}")
 
 
-def parse_machine(name: str, raw: dict[str, Any]) -> Machine:
-    """The typed description."""
+def parse_machine(name: str, raw: dict[str, Any], *, changed_by: str | None = None) -> Machine:
+    """The typed description; `changed_by` is the fault to name for what does not fit."""
     try:
         return msgspec.convert(raw, Machine)
     except msgspec.ValidationError as error:
-        raise DescriptionError(f"fixtures/machines/{name}.toml: {error}") from None
+        where = f"fixtures/machines/{name}.toml" if changed_by is None else f"fault {changed_by!r}: machine"
+        raise DescriptionError(f"{where}: {error}") from None
 
 
 @functools.cache

@@ -106,7 +106,7 @@ def fault(name: str) -> Fault:
     known = faults()
     if name not in known:
         near = get_close_matches(name, known, n=1)
-        raise DescriptionError(f"no fault {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+        raise DescriptionError(f"no such fault: {name!r}" + (f"; the nearest is {near[0]!r}" if near else ""))
     return known[name]
 
 

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
+from amdcheck.engine.run import RunRequest, run
 from amdcheck.facts.judged_user import User, access
 from amdcheck.host.protocol import AclEntry, Command, Identity, Stat
 from amdcheck.model.expectations import Expectations, Level
 from amdcheck.model.value import Known, Unknown
-from tests.compose import DescriptionError, compose, scaled
+from tests.compose import DescriptionError, compose, fault, scaled
+from tests.compose.__main__ import main
 from tests.compose.composed import _may_open
 from tests.compose.config_space import Link, config_space
 from tests.compose.description import parse_machine, raw_machine
+from tests.compose.faults import faults
 from tests.compose.plan import cpu_list
 from tests.compose.tree import Tree
 from tests.judge import judge
@@ -26,9 +31,11 @@ MI300X = "mi300x-8gpu-spx-epyc9654x2"
 
 
 def test_unknown_machine_and_fault_name_the_nearest() -> None:
-    with pytest.raises(DescriptionError, match="did you mean 'mi100-4gpu-epyc7452'"):
+    with pytest.raises(
+        DescriptionError, match="no such machine: .*; the nearest is 'mi100-4gpu-epyc7452'"
+    ):
         compose("mi100-4gpu-epyc7542")
-    with pytest.raises(DescriptionError, match="did you mean 'link-width-x8'"):
+    with pytest.raises(DescriptionError, match="no such fault: 'link-width-8x'; the nearest is 'link-width-x8'"):
         compose(MI210, "link-width-8x")
     with pytest.raises(DescriptionError, match="not of epyc7302p-cpu-only"):
         compose("epyc7302p-cpu-only", "link-width-x8")
@@ -48,6 +55,30 @@ def test_bad_key_is_named_with_its_file(table: str, key: str, value: object, say
     raw[table][key] = value
     with pytest.raises(DescriptionError, match=rf"fixtures/machines/{MI210}\.toml: .*{says}"):
         parse_machine(MI210, raw)
+
+
+def test_bad_key_of_a_fault_is_the_faults(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = replace(fault("link-width-x8"), machine={"gpus": {"slot": {"2": {"link_widht": 8}}}})
+    monkeypatch.setitem(faults(), "link-width-x8", wrong)
+    with pytest.raises(DescriptionError, match=r"^fault 'link-width-x8': machine: .*`link_widht`"):
+        compose(MI210, "link-width-x8")
+
+
+def test_a_composed_recording_is_judged_with_the_options_that_find_its_faults(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "node.amdcheck.json.xz"
+    assert main([MI210, "link-width-x8", "more-gpus-than-expected", "-o", str(file)]) == 0
+    assert "must yield warn gpu.present/more on host" in capsys.readouterr().out
+    report = run(RunRequest(host=file)).report
+    assert {f.id for f in report.findings if f.status != "pass"} >= {"pci.link-width/degraded", "gpu.present/more"}
+
+
+def test_a_fault_that_is_mistyped_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([MI210, "link-width-8x", "-o", str(tmp_path / "x")]) == 2
+    says = "no such fault: 'link-width-8x'; the nearest is 'link-width-x8'"
+    assert capsys.readouterr().err == f"python -m tests.compose: {says}\n"
+    assert not (tmp_path / "x").exists()
 
 
 def test_unknown_product_lists_what_there_is() -> None:
