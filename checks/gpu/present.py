@@ -211,7 +211,7 @@ def _fewer_than_board(short: tuple[GpuProduct, int, int], what: Evidence, platfo
 
 
 def _off_bus(gpus: Gpus) -> Iterator[Finding]:
-    """GPUs that the compute driver still has, whatever number is expected: who takes GPUs away in order, unbinds them."""
+    """GPUs that the compute driver still has, whatever number is expected: one taken away in order is unbound first."""
     for bdf in gpus.off_bus:
         yield failed(
             f"{ID}/off-bus",
