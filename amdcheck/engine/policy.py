@@ -27,6 +27,8 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+PRESENCE = "gpu.present"
+
 _LIMIT = 1 << 20  # bytes of a policy file
 
 # What is right for each key, in the words of an error.
@@ -63,7 +65,7 @@ class CheckPolicy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class Waiver(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A finding (id and subject, globs allowed) that stands until a day, and why."""
+    """One finding by its very id, on the subjects that a glob names, which stands until a day, and why."""
 
     id: str
     subject: str = "*"
@@ -98,9 +100,7 @@ def read_policy(path: Path, known_checks: frozenset[str]) -> Policy:
         if not any(fnmatchcase(check, id) for check in known_checks):
             raise InputError(f"{where}: checks.{id!r} names no check{_nearest(id, known_checks)}")
     for waiver in policy.waive:
-        if not any(fnmatchcase(check, waiver.id.partition("/")[0]) for check in known_checks):
-            raise InputError(f"{where}: waive.id {waiver.id!r} names no check{_nearest(waiver.id, known_checks)}")
-        _refuse_unknown_outcome(waiver.id, where)
+        _refuse_unnamed_finding(waiver.id, where, known_checks)
     if policy.expect.gpus is not None and policy.expect.gpus < 0:
         raise InputError(f"{where}: expect.gpus must not be negative")
     if policy.expect.gfx is not None and not re.fullmatch(r"gfx[0-9a-f]{3,5}", policy.expect.gfx):
@@ -117,12 +117,17 @@ def read_policy(path: Path, known_checks: frozenset[str]) -> Policy:
     return policy
 
 
-def _refuse_unknown_outcome(id: str, where: str) -> None:
-    """A waiver for an outcome that its check does not have would never count, and nobody would notice."""
-    check, _, outcome = id.partition("/")
+def _refuse_unnamed_finding(id: str, where: str, known_checks: frozenset[str]) -> None:
+    """A waiver accepts what somebody has looked at: a glob would accept also what nobody has seen yet, GPUs that are
+    gone among it. One for a finding that its check does not have would never count, and nobody would notice."""
+    check, slash, outcome = id.partition("/")
+    if not slash or any(sign in id for sign in "*?["):
+        raise InputError(f"{where}: waive.id {id!r}: a waiver names one finding, as pci.link-width/degraded; no globs")
+    if check not in known_checks:
+        raise InputError(f"{where}: waive.id {id!r} names no check{_nearest(id, known_checks)}")
     ours = [key.partition("/")[2] for key in remedies(check.partition(".")[0]) if key.startswith(f"{check}/")]
     known = [*RESERVED_OUTCOMES, *ours]
-    if outcome and ours and not any(fnmatchcase(name, outcome) for name in known):
+    if ours and outcome not in known:
         raise InputError(f"{where}: waive.id {id!r}: {check} has no such outcome{_nearest(outcome, known)}")
 
 
@@ -184,16 +189,13 @@ def detect_profile(*, container: bool, gpus: bool) -> str:
 
 def apply_policy(finding: Finding, policy: Policy, today: date) -> Finding:
     """Cap the status and mark a waiver. A waiver past its date says so in the message and does not count."""
-    for id, rule in policy.checks.items():
-        if rule.at_most == "warn" and finding.status == "fail" and fnmatchcase(finding.check, id):
-            finding = replace(
-                finding, status="warn", message=f"{finding.message} (a fail; the policy says at most warn)"
-            )
+    at_most = next((rule.at_most for rule in _rules(policy, finding.check) if rule.at_most is not None), None)
+    if at_most == "warn" and finding.status == "fail":
+        finding = replace(finding, status="warn", message=f"{finding.message} (a fail; the policy says at most warn)")
     if finding.status not in ("warn", "fail", "unknown"):
         return finding
     for waiver in policy.waive:
-        full = waiver.id if "/" in waiver.id else f"{waiver.id}/*"
-        if not (fnmatchcase(finding.id, full) and fnmatchcase(finding.subject.id, waiver.subject)):
+        if finding.id != waiver.id or not fnmatchcase(finding.subject.id, waiver.subject):
             continue
         if waiver.until >= today:
             return replace(finding, waived=Waived(reason=waiver.reason, until=waiver.until))
@@ -206,16 +208,26 @@ def is_required(
 ) -> bool:
     """Does an unknown of this finding make the machine undetermined?
 
-    The policy's word comes first. What this user may not read is advisory unless everything is required; what root may
-    not read is no matter of privilege.
+    The policy's word comes first. What this user may not read is advisory, unless everything is required, where the
+    check names root or render as its need. What any user should be able to read, or root, is no matter of privilege:
+    denied there is a fault.
     """
-    for id, rule in policy.checks.items():
-        if rule.required is not None and fnmatchcase(finding.check, id):
-            return rule.required
+    required = next((rule.required for rule in _rules(policy, check.id) if rule.required is not None), None)
+    if required is not None:
+        return required
     if require_all or profile.require_all:
         return True
-    if finding.outcome == "denied" and not privileged:
+    if finding.outcome == "denied" and check.needs != "user" and not privileged:
         return False
     if any(fnmatchcase(finding.check, glob) for glob in profile.advisory):
         return False
     return check.required
+
+
+def _rules(policy: Policy, check: str) -> list[CheckPolicy]:
+    """What the policy says of a check, the most specific first: its very id, then the longer glob.
+
+    Globs do not reach gpu.present: GPUs that are gone are "ready" only where somebody wrote just that.
+    """
+    ids = [id for id in policy.checks if id == check or (check != PRESENCE and fnmatchcase(check, id))]
+    return [policy.checks[id] for id in sorted(ids, key=lambda id: (id == check, len(id), id), reverse=True)]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from datetime import date
+from itertools import permutations
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from amdcheck.engine.policy import (
     profile_named,
     read_policy,
 )
-from amdcheck.engine.registry import Check
+from amdcheck.engine.registry import Check, Needs
 from amdcheck.model.errors import InputError
 from amdcheck.model.finding import Finding, Remedy, Step
 from amdcheck.model.value import Unknown
@@ -36,12 +37,12 @@ def policy_file(tmp_path: Path, text: str) -> Path:
     return path
 
 
-def make_check(id: str, *, required: bool = True) -> Check:
+def make_check(id: str, *, needs: Needs = "user", required: bool = True) -> Check:
     return Check(
         id=id,
         title=id,
         level="quick",
-        needs="user",
+        needs=needs,
         required=required,
         function=lambda: iter(()),
         parameters={},
@@ -165,11 +166,14 @@ def unknown(reason: str) -> Finding:
     return undetermined("pci.acs", HOST, "m", because=Unknown(reason, "/sys/x"))  # type: ignore[arg-type]
 
 
-def test_denied_is_advisory_unless_everything_is_required(tmp_path: Path) -> None:
+@pytest.mark.parametrize("needs", ["root", "render"])
+def test_denied_is_advisory_where_the_check_names_its_need_unless_everything_is_required(
+    tmp_path: Path, needs: Needs
+) -> None:
     policy = read_policy(policy_file(tmp_path, ""), CHECKS)
     node, production = profile_named("node-gpu"), profile_named("production")
-    check = make_check("pci.acs")
-    advisory = make_check("pci.acs", required=False)
+    check = make_check("pci.acs", needs=needs)
+    advisory = make_check("pci.acs", needs=needs, required=False)
     assert not is_required(unknown("denied"), check, policy, node, require_all=False, privileged=False)
     assert is_required(unknown("denied"), check, policy, node, require_all=True, privileged=False)
     assert is_required(unknown("denied"), check, policy, production, require_all=False, privileged=False)
@@ -177,10 +181,19 @@ def test_denied_is_advisory_unless_everything_is_required(tmp_path: Path) -> Non
     assert not is_required(unknown("timeout"), advisory, policy, node, require_all=False, privileged=False)
 
 
+def test_what_any_user_should_be_able_to_read_is_required_when_it_is_denied(tmp_path: Path) -> None:
+    policy = read_policy(policy_file(tmp_path, ""), CHECKS)
+    node = profile_named("node-gpu")
+    assert is_required(unknown("denied"), make_check("pci.acs"), policy, node, require_all=False, privileged=False)
+    advisory = make_check("pci.acs", required=False)
+    assert not is_required(unknown("denied"), advisory, policy, node, require_all=False, privileged=False)
+
+
 def test_what_root_is_denied_is_required(tmp_path: Path) -> None:
     policy = read_policy(policy_file(tmp_path, ""), CHECKS)
     node = profile_named("node-gpu")
-    assert is_required(unknown("denied"), make_check("pci.acs"), policy, node, require_all=False, privileged=True)
+    check = make_check("pci.acs", needs="root")
+    assert is_required(unknown("denied"), check, policy, node, require_all=False, privileged=True)
 
 
 def test_the_policys_word_on_required_comes_first(tmp_path: Path) -> None:
@@ -204,3 +217,55 @@ def test_profiles() -> None:
     assert detect_profile(container=False, gpus=True) == "node-gpu"
     with pytest.raises(InputError, match="did you mean production"):
         profile_named("productoin")
+
+
+SPECIFIC = ["pci.acs", "pci.*", "p*"]
+
+
+@pytest.mark.parametrize("order", list(permutations(SPECIFIC)))
+@pytest.mark.parametrize("most", range(3))
+def test_the_most_specific_rule_decides_wherever_it_stands(tmp_path: Path, order: tuple[str, ...], most: int) -> None:
+    """An id before a glob, a longer glob before a shorter one."""
+    known = [id for id in order if id in SPECIFIC[most:]]
+    text = "".join(f'[checks."{id}"]\nrequired = {str(id != SPECIFIC[most]).lower()}\n' for id in known)
+    policy = read_policy(policy_file(tmp_path, text), CHECKS)
+    node = profile_named("node-gpu")
+    assert not is_required(unknown("timeout"), make_check("pci.acs"), policy, node, require_all=True, privileged=True)
+
+
+def test_a_rule_that_says_nothing_of_it_leaves_it_to_the_next(tmp_path: Path) -> None:
+    text = '[checks."pci.acs"]\nat_most = "warn"\n[checks."pci.*"]\nrequired = false\n'
+    policy = read_policy(policy_file(tmp_path, text), CHECKS)
+    node = profile_named("node-gpu")
+    assert not is_required(unknown("timeout"), make_check("pci.acs"), policy, node, require_all=True, privileged=True)
+    assert apply_policy(redirect(), policy, date(2027, 1, 1)).status == "warn"
+
+
+def gone() -> Finding:
+    return failed("gpu.present/none", HOST, "none", shown("/sys/bus/pci/devices", "0"), remedy=REMEDY)
+
+
+@pytest.mark.parametrize(("rule", "status", "required"), [("*", "fail", True), ("gpu.present", "warn", False)])
+def test_gpus_that_are_gone_count_less_only_where_the_policy_names_them(
+    tmp_path: Path, rule: str, status: str, required: bool
+) -> None:
+    text = f'[checks."{rule}"]\nat_most = "warn"\nrequired = false\n'
+    policy = read_policy(policy_file(tmp_path, text), CHECKS)
+    assert apply_policy(gone(), policy, date(2027, 1, 1)).status == status
+    unread = undetermined("gpu.present", HOST, "m", because=Unknown("timeout", "/x"), outcome="unreadable")
+    check, node = make_check("gpu.present"), profile_named("node-gpu")
+    assert is_required(unread, check, policy, node, require_all=False, privileged=True) is required
+
+
+def test_a_waiver_accepts_its_own_finding_alone(tmp_path: Path) -> None:
+    policy = read_policy(policy_file(tmp_path, WAIVE), CHECKS)
+    other = failed("pci.acs/other", HOST, "m", shown("/sys/x", "1"), remedy=REMEDY)
+    assert apply_policy(other, policy, date(2027, 1, 1)).waived is None
+    assert apply_policy(redirect(), policy, date(2027, 1, 1)).waived is not None
+
+
+@pytest.mark.parametrize("id", ["*", "*/*", "gpu.*", "pci.acs", "pci.acs/*", "gpu.present/n?ne", "gpu.present/[n]one"])
+def test_a_waiver_of_no_certain_finding_is_refused(tmp_path: Path, id: str) -> None:
+    text = f"[[waive]]\nid = '{id}'\nsubject = '*'\nreason = 'x'\nuntil = 2027-01-01"
+    with pytest.raises(InputError, match="a waiver names one finding, as pci"):
+        read_policy(policy_file(tmp_path, text), CHECKS)
