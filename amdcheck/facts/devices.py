@@ -17,6 +17,7 @@ from amdcheck.model.expectations import Expectations
 from amdcheck.model.value import Known, Unknown, Value
 
 KFD_DEVICE = "/dev/kfd"
+DRI = "/dev/dri"
 
 
 class DeviceNode(Struct, frozen=True, kw_only=True):
@@ -46,22 +47,36 @@ class DeviceNode(Struct, frozen=True, kw_only=True):
 
 @fact
 class DeviceNodes(Struct, frozen=True, kw_only=True):
-    """/dev/kfd and the render nodes of the judged GPUs; empty where there is no GPU to judge."""
+    """/dev/kfd and the render nodes of the judged GPUs; empty where there is no GPU to judge.
+
+    `unclaimed` are render nodes in /dev/dri that are known to belong to none of these GPUs. Who may not search one of
+    `folders` reaches no node in it.
+    """
 
     user: Value[User]
     nodes: tuple[DeviceNode, ...]
+    unclaimed: Value[tuple[str, ...]]
+    folders: dict[str, Value[Stat]]  # /dev and /dev/dri
 
     @classmethod
     def read(cls, host: Host, gpus: Gpus, judged: JudgedUser, expect: Expectations) -> DeviceNodes:
         wanted = [(KFD_DEVICE, None), *((path, gpu.bdf) for gpu in gpus.devices for path in gpu.render_nodes)]
+        claimed = frozenset(path for path, _ in wanted)
+
+        def others(names: tuple[str, ...]) -> tuple[str, ...]:
+            paths = (f"{DRI}/{name}" for name in names if name.startswith("renderD"))
+            return tuple(path for path in paths if path not in claimed)
+
         if not gpus.devices:
-            return cls(user=judged.user, nodes=())
+            return cls(user=judged.user, nodes=(), unclaimed=Known((), DRI), folders={})
         names = group_names(host)
         stats = {path: host.stat(path) for path, _ in wanted}
         seats = _seats(host, [path for path, stat in stats.items() if isinstance(stat, Known) and stat.value.acl])
         return cls(
             user=judged.user,
             nodes=tuple(_node(host, path, bdf, stats[path], names, path in seats, expect) for path, bdf in wanted),
+            unclaimed=host.entries(DRI).parse(others),
+            folders={folder: host.stat(folder) for folder in ("/dev", DRI)},
         )
 
 

@@ -16,6 +16,7 @@ from amdcheck.model.value import Known, Unknown, Value
 
 READ_WRITE = 6
 CREATE = 3  # in a folder: write and search
+SEARCH = 1
 
 _UNIT = re.compile(r"[A-Za-z0-9:_@\\-][A-Za-z0-9:_.@\\-]{0,199}")
 _UNIT_KINDS = (".service", ".scope", ".socket")
@@ -73,7 +74,7 @@ class JudgedUser(Struct, frozen=True, kw_only=True):
 def access(stat: Stat, user: User, *, wanted: int = READ_WRITE) -> Access:
     """Access as the kernel decides it (path_resolution(7), acl(5)): owner, named users, groups, others.
 
-    `wanted` are the permission bits that must all be there: READ_WRITE of a device, CREATE of a folder.
+    `wanted` are the permission bits that must all be there: READ_WRITE of a device, CREATE or SEARCH of a folder.
     """
 
     def grants(permissions: int) -> bool:

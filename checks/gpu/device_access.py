@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from posixpath import dirname
 
 from amdcheck.api import (
     Evidence,
@@ -20,10 +21,11 @@ from amdcheck.api import (
     undetermined,
     warned,
 )
-from amdcheck.facts.devices import KFD_DEVICE, DeviceNode, DeviceNodes
+from amdcheck.facts.devices import DRI, KFD_DEVICE, DeviceNode, DeviceNodes
 from amdcheck.facts.driver import Driver
-from amdcheck.facts.gpus import Gpus
-from amdcheck.facts.judged_user import User, access
+from amdcheck.facts.gpus import Gpu, Gpus
+from amdcheck.facts.judged_user import SEARCH, User, access
+from amdcheck.facts.pci import DEVICES
 from amdcheck.facts.platform import Platform
 from amdcheck.knowledge.remedies import remedy
 
@@ -45,12 +47,12 @@ def device_access(gpus: Gpus, devices: DeviceNodes, driver: Driver, platform: Pl
     """Whether the user who will serve may open /dev/kfd and the render node of every GPU.
 
     ROCm opens /dev/kfd and one /dev/dri/renderD node for each GPU or partition, read and write. Judged is the user of
-    --service or --pid, else whoever runs amdcheck. At level quick by mode, owner, group and ACL alone: nothing is
-    opened and no GPU wakes. From level standard each node is opened and closed once, and the kernel's answer decoded:
-    EACCES is the mode (or a security module, when the mode would allow it), EPERM the device cgroup of a container or
-    service, ENODEV and ENXIO a node without a driver behind it. That answer is given to whoever runs amdcheck: another
-    user is judged by mode and owner at every level. Names of groups differ between distributions (render,
-    video), so numbers are compared, never names.
+    --service or --pid, else whoever runs amdcheck. At level quick by mode, owner, group and ACL alone, of the nodes
+    and of the folders /dev and /dev/dri on the way to them: nothing is opened and no GPU wakes. From level standard
+    each node is opened and closed once, and the kernel's answer decoded: EACCES is the mode (or a security module,
+    when the mode would allow it), EPERM the device cgroup of a container or service, ENODEV and ENXIO a node without
+    a driver behind it. That answer is given to whoever runs amdcheck: another user is judged by mode and owner at
+    every level. Names of groups differ between distributions (render, video), so numbers are compared, never names.
 
     Without access a program sees no GPU, and many frameworks then serve from the CPU without a word. A right that
     comes from sitting at the machine (udev's uaccess tag) ends with the session: no service should rest on it.
@@ -65,20 +67,38 @@ def device_access(gpus: Gpus, devices: DeviceNodes, driver: Driver, platform: Pl
         return
     user = devices.user.value
     kfd = [node for node in devices.nodes if node.gpu is None]
-    yield _judge(KFD, kfd, user, platform)
+    yield _judge(KFD, kfd, devices, user, platform)
     for gpu in gpus.devices:
         nodes = [node for node in devices.nodes if node.gpu == gpu.bdf]
         if gpu.hidden:
             yield skipped(ID, gpu.subject, "The device cgroup keeps this GPU from this container.")
         elif not gpu.is_undriven:  # else gpu.present says so, and there is no node to open
-            yield _judge(gpu.subject, nodes, user, platform)
+            yield _judge(gpu.subject, nodes, devices, user, platform) if nodes else _nameless(gpu, devices, platform)
 
 
-def _judge(subject: Subject, nodes: list[DeviceNode], user: User, platform: Platform) -> Finding:
-    if not nodes:
-        why = Unknown("absent", "/dev/dri", "the driver names no render node for this GPU")
-        return undetermined(ID, subject, "Which render node the GPU has could not be found out.", because=why)
-    found = [finding for node in nodes if (finding := _problem(subject, node, user, platform)) is not None]
+def _nameless(gpu: Gpu, devices: DeviceNodes, platform: Platform) -> Finding:
+    """The driver names no render node for a GPU. Where it drives it, and no node is there that could be it, it has
+    none."""
+    unclaimed = devices.unclaimed
+    none = unclaimed.or_none() == () or (isinstance(unclaimed, Unknown) and unclaimed.reason == "absent")
+    if gpu.driver.or_none() != "amdgpu" or not none:
+        why = unclaimed if isinstance(unclaimed, Unknown) else Unknown("absent", f"{DEVICES}/{gpu.bdf}/drm")
+        return undetermined(ID, gpu.subject, "Which render node the GPU has could not be found out.", because=why)
+    outcome = "not-passed" if platform.container else "no-device"
+    return failed(
+        f"{ID}/{outcome}",
+        gpu.subject,
+        f"amdgpu drives {gpu.label}, and there is no render node for it.",
+        evidence(gpu.driver),
+        shown(DRI, "no render node of this GPU"),
+        expected="a render node",
+        actual="none",
+        remedy=remedy(f"{ID}/{outcome}"),
+    )
+
+
+def _judge(subject: Subject, nodes: list[DeviceNode], devices: DeviceNodes, user: User, platform: Platform) -> Finding:
+    found = [finding for node in nodes if (finding := _problem(subject, node, devices, user, platform)) is not None]
     # A certain failure says more than what could not be read.
     found.sort(key=lambda finding: ("fail", "unknown", "warn").index(finding.status))
     if found:
@@ -89,7 +109,12 @@ def _judge(subject: Subject, nodes: list[DeviceNode], user: User, platform: Plat
     return passed(ID, subject, f"{user.label} may use {nodes[0].path}{more} ({how}).", *seen)
 
 
-def _problem(subject: Subject, node: DeviceNode, user: User, platform: Platform) -> Finding | None:
+def _problem(
+    subject: Subject, node: DeviceNode, devices: DeviceNodes, user: User, platform: Platform
+) -> Finding | None:
+    closed = _closed_folder(node, devices, user)
+    if closed is not None:
+        return _fail(subject, node, user, "folder-closed", f"{closed.source} may not be searched", closed)
     if isinstance(node.stat, Unknown):
         if node.stat.reason == "absent":
             return _fail(subject, node, user, "not-passed" if platform.container else "no-device", "it does not exist")
@@ -110,6 +135,17 @@ def _problem(subject: Subject, node: DeviceNode, user: User, platform: Platform)
     return None
 
 
+def _closed_folder(node: DeviceNode, devices: DeviceNodes, user: User) -> Evidence | None:
+    """The folder on the way to the node that the user may not search, and its rights where they were read."""
+    for folder, stat in devices.folders.items():
+        on_the_way = node.path.startswith(f"{folder}/")
+        if on_the_way and isinstance(stat, Known) and not access(stat.value, user, wanted=SEARCH).allowed:
+            return shown(folder, f"dir {stat.value.mode:04o} uid {stat.value.uid} gid {stat.value.gid}")
+    # stat(2) of the node is denied for no other reason
+    denied = isinstance(node.stat, Unknown) and node.stat.reason == "denied"
+    return evidence(Unknown("denied", dirname(node.path))) if denied and user.is_reader else None
+
+
 def _how_to_allow(node: DeviceNode, platform: Platform) -> tuple[str, str]:
     """Outcome and reason when the mode, owner and ACL do not let the user in."""
     stat = node.stat.or_none()
@@ -121,7 +157,7 @@ def _how_to_allow(node: DeviceNode, platform: Platform) -> tuple[str, str]:
     return "not-in-group", "the user is not in its group"
 
 
-def _fail(subject: Subject, node: DeviceNode, user: User, outcome: str, reason: str) -> Finding:
+def _fail(subject: Subject, node: DeviceNode, user: User, outcome: str, reason: str, *why: Evidence) -> Finding:
     stat = node.stat.or_none()
     fix = remedy(
         f"{ID}/{outcome}",
@@ -132,7 +168,8 @@ def _fail(subject: Subject, node: DeviceNode, user: User, outcome: str, reason: 
     )
     message = f"{user.label} cannot open {node.path}: {reason}."
     expected = f"read and write for {user.label}"
-    return failed(f"{ID}/{outcome}", subject, message, _seen(node, user), _who(user), expected=expected, remedy=fix)
+    seen = (_seen(node, user), *why, _who(user))
+    return failed(f"{ID}/{outcome}", subject, message, *seen, expected=expected, remedy=fix)
 
 
 def _opened(node: DeviceNode, user: User) -> bool:

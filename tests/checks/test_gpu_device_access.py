@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from amdcheck.host.protocol import AclEntry, Identity, OpenOutcome, UdevDevice
+from amdcheck.host.protocol import AclEntry, Identity, OpenOutcome, Stat, UdevDevice
 from amdcheck.model.expectations import Expectations, Level
 from amdcheck.model.finding import Finding
 from tests.facts.test_devices import STATUS
 from tests.facts.test_kfd import hide
-from tests.gpu_hosts import KFD_STAT, USER, Machine, cpu_host, gpu_host
+from tests.gpu_hosts import KFD_STAT, TOPOLOGY, USER, Machine, cpu_host, gpu_host
 from tests.judge import judge
+from tests.memory_host import ROOT
 
 OUTSIDER = Identity(uid=1000, user="ann", groups=(1000,), group_names={"render": 109, "video": 44}, node_name=None)
 NODES = ("/dev/kfd", "/dev/dri/renderD128")
@@ -203,3 +204,82 @@ def test_a_tree_that_keeps_no_owners_is_unknown() -> None:
         "unknown",
         "skip",
     }
+
+
+def folder(mode: int) -> Stat:
+    return replace(KFD_STAT, kind="dir", mode=mode, gid=0, device=None)
+
+
+@pytest.mark.parametrize("pid", [None, 4711])
+def test_a_folder_that_the_judged_user_may_not_search_closes_its_nodes(pid: int | None) -> None:
+    """Root who asks sees the node in it; the user of the process does not reach it."""
+    machine = gpu_host("mi210", 1)
+    machine.identity = USER if pid is None else ROOT
+    machine.files["/proc/4711/status"] = STATUS
+    machine.stats["/dev/dri"] = folder(0o700)
+    kfd, gpu = found(machine, pid=pid)
+    assert ids([kfd, gpu]) == [
+        ("gpu.device-access/ok", "/dev/kfd", "pass"),
+        ("gpu.device-access/folder-closed", "0000:12:00.0", "fail"),
+    ]
+    assert gpu.message.endswith("cannot open /dev/dri/renderD128: /dev/dri may not be searched.")
+    assert (gpu.evidence[1].source, gpu.evidence[1].value) == ("/dev/dri", "dir 0700 uid 0 gid 0")
+    machine.stats["/dev"] = folder(0o700)
+    assert [f.id for f in found(machine, pid=pid)] == ["gpu.device-access/folder-closed"] * 2
+
+
+def test_root_searches_every_folder() -> None:
+    machine = gpu_host("mi210", 1)
+    machine.stats["/dev/dri"] = folder(0o700)
+    assert {f.id for f in found(machine)} == {"gpu.device-access/ok"}
+
+
+@pytest.mark.parametrize(("pid", "status"), [(None, "fail"), (4711, "unknown")])
+def test_a_node_that_may_not_be_looked_at_is_closed_to_who_asks_and_unknown_of_others(
+    pid: int | None, status: str
+) -> None:
+    machine = gpu_host("mi210", 1)
+    machine.identity = USER
+    machine.files["/proc/4711/status"] = STATUS
+    del machine.stats["/dev/dri/renderD128"]
+    machine.outcomes["/dev/dri/renderD128"] = "denied"
+    outcome = "folder-closed" if status == "fail" else "denied"
+    assert ids(found(machine, pid=pid))[1] == (f"gpu.device-access/{outcome}", "0000:12:00.0", status)
+
+
+def nameless() -> Machine:
+    """The second GPU has no render node that the driver names."""
+    machine = gpu_host("mi210", 2)
+    place = machine.pci("0000:22:00.0")
+    del machine.files[f"{place}/drm/renderD129/dev"], machine.stats["/dev/dri/renderD129"]
+    properties = f"{TOPOLOGY}/nodes/2/properties"
+    machine.files[properties] = str(machine.files[properties]).replace("drm_render_minor 129", "drm_render_minor 0")
+    return machine
+
+
+@pytest.mark.parametrize(("container", "outcome"), [(False, "no-device"), (True, "not-passed")])
+def test_a_gpu_that_is_driven_and_has_no_render_node_fails(container: bool, outcome: str) -> None:
+    machine = nameless()
+    if container:
+        machine.files["/.dockerenv"] = ""
+    finding = found(machine)[2]
+    assert ids([finding]) == [(f"gpu.device-access/{outcome}", "0000:22:00.0", "fail")]
+    assert [(e.source, e.value) for e in finding.evidence] == [
+        ("/sys/bus/pci/devices/0000:22:00.0/driver", "amdgpu"),
+        ("/dev/dri", "no render node of this GPU"),
+    ]
+
+
+def test_a_render_node_that_nobody_names_may_be_the_gpus() -> None:
+    machine = nameless()
+    machine.stats["/dev/dri/renderD135"] = KFD_STAT
+    finding = found(machine)[2]
+    assert ids([finding]) == [("gpu.device-access/absent", "0000:22:00.0", "unknown")]
+    assert finding.evidence[-1].source == "/sys/bus/pci/devices/0000:22:00.0/drm"
+
+
+def test_render_nodes_that_cannot_be_listed_are_not_missed() -> None:
+    machine = nameless()
+    machine.outcomes["/dev/dri"] = "timeout"
+    finding = found(machine)[2]
+    assert ids([finding]) == [("gpu.device-access/timeout", "0000:22:00.0", "unknown")]

@@ -122,6 +122,7 @@ class ComposedHost:
         tree, root = self.tree, self.identity.uid == 0
         files: dict[str, Text] = {}
         outcomes = {path: cast(Outcome, outcome) for path, outcome in tree.unread.items()}
+        outcomes |= dict.fromkeys(self._closed, "denied")
         for path, content in tree.files.items():
             if path in tree.private and not root:
                 outcomes.setdefault(path, "denied")
@@ -162,14 +163,21 @@ class ComposedHost:
             boot_time=1767260000.0,
         )
 
+    @property
+    def _closed(self) -> tuple[str, ...]:
+        """Folders that the reader may not search: what lies in them answers nothing to him."""
+        return tuple(path for path, mode in self.tree.modes.items() if self.identity.uid and not mode & 1)
+
     def _devices(self) -> list[Device]:
         tree = self.tree
         found = [
-            Device(path=path, stat=_folder_stat(path, self.plan))
+            Device(path=path, stat=_folder_stat(path, self.plan, tree.modes.get(path)))
             for path in tree.listings()
             if path == "/" or path.startswith(_STATED)
         ]
         for path, node in tree.devices.items():
+            if path.startswith(tuple(f"{folder}/" for folder in self._closed)):
+                continue
             stat = _stat("char", node.mode, node.uid, node.gid, (node.major, node.minor), _TMPFS, node.acl)
             found.append(Device(path=path, stat=stat, open=self._open(stat, node), udev=_udev(path, node)))
         return found
@@ -228,13 +236,13 @@ def _stat(
     return Stat(kind=kind, mode=mode, uid=uid, gid=gid, size=0, device=device, acl=acl, filesystem=magic)
 
 
-def _folder_stat(path: str, plan: Plan) -> Stat:
+def _folder_stat(path: str, plan: Plan, mode: int | None) -> Stat:
     user = plan.machine.user
     if path.startswith(("/root", "/home/")):
         owner = user.uid if user.home_owner is None else user.home_owner
         return _stat("dir", 0o700, owner, owner, None, _MAGIC[user.home_filesystem])
     magic = _TMPFS if path.startswith("/dev") else _MAGIC["ext4"]
-    return _stat("dir", 0o1777 if path == "/tmp" else 0o755, 0, 0, None, magic)
+    return _stat("dir", mode or (0o1777 if path == "/tmp" else 0o755), 0, 0, None, magic)
 
 
 def _udev(path: str, node: DeviceNode) -> UdevDevice:

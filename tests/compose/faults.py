@@ -72,6 +72,7 @@ class Fault(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     copies: dict[str, str] = {}  # path -> path of the file that stands there instead
     links: dict[str, str] = {}
     devices: dict[str, DeviceChange] = {}
+    folders: dict[str, str] = {}  # folder of root -> its mode, octal
     remove: tuple[str, ...] = ()
     unread: dict[str, Outcome] = {}
     unread_below: dict[str, Outcome] = {}  # folder -> how reading any file in it ends; it can still be listed
@@ -160,6 +161,8 @@ def change_files(fault: Fault, tree: Tree, plan: Plan) -> None:
         tree.links[_place(path, tree, plan)] = filled(target, plan)
     for path, change in fault.devices.items():
         tree.devices[filled(path, plan)] = _changed(tree.devices[filled(path, plan)], change)
+    for path, mode in fault.folders.items():
+        tree.modes[path] = int(mode, 8)
     for path, content in fault.files.items():
         tree.files[_place(path, tree, plan)] = filled(content, plan)
     for path, outcome in fault.unread.items():

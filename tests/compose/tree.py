@@ -35,6 +35,7 @@ class Tree:
     devices: dict[str, DeviceNode] = field(default_factory=dict)
     private: set[str] = field(default_factory=set)
     unread: dict[str, str] = field(default_factory=dict)
+    modes: dict[str, int] = field(default_factory=dict)  # of folders of root that not everybody may search
 
     def attributes(self, folder: str, values: Mapping[str, object]) -> None:
         """One-line files of a folder, each ended by a newline as sysfs does."""
