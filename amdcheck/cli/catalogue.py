@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from amdcheck.cli.ending import NO_CHECKS, Ending
-from amdcheck.engine.registry import GROUPS, Check, Needs, all_checks, is_builtin
+from amdcheck.cli.output import tell
+from amdcheck.engine import plugins
+from amdcheck.engine.registry import GROUPS, Check, Needs, all_checks
 from amdcheck.knowledge.remedies import RemedyTemplate, remedies
 from amdcheck.model.expectations import Level
 from amdcheck.model.finding import Action, Owner, Step
@@ -47,11 +49,16 @@ class CheckPage(Struct, frozen=True, kw_only=True):
 
 
 def every_check() -> Mapping[str, Check]:
-    """All checks by id, in order. Raises Ending when the installation has brought none of its own."""
-    checks = all_checks()
-    if not any(map(is_builtin, checks.values())):
+    """All checks by id, in order; plugins that cannot be used are told.
+
+    Raises Ending when the installation has brought none of its own.
+    """
+    if not all_checks():
         raise Ending("bug", NO_CHECKS)
-    return checks
+    brought = plugins.load_plugins()
+    for finding in brought.failed:
+        tell(finding.message)
+    return plugins.every_check(brought)
 
 
 def listed(check: Check) -> ListedCheck:

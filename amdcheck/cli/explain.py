@@ -12,6 +12,7 @@ from amdcheck.cli.options import ShowOptions
 from amdcheck.cli.output import to_stdout
 from amdcheck.cli.sheet import Sheet
 from amdcheck.cli.terminal import view_of_stdout
+from amdcheck.engine.own import OWN
 from amdcheck.engine.registry import Check
 from amdcheck.model.errors import InputError
 from amdcheck.model.finding import RESERVED_OUTCOMES
@@ -21,7 +22,7 @@ from amdcheck.report.text import command_line
 
 def explain(options: ShowOptions, id: str) -> int:
     """Write the page. Raises InputError for an id that is neither a check's nor an outcome's."""
-    page = find_page(id.strip(), every_check(), every_outcome())
+    page = find_page(id.strip(), {**every_check(), **OWN}, every_outcome())
     if options.format == "json":
         to_stdout(msgspec.json.format(msgspec.json.encode(page), indent=2) + b"\n")
         return 0

@@ -8,18 +8,15 @@ import msgspec
 
 from amdcheck.cli.catalogue import ListedCheck, every_check, listed
 from amdcheck.cli.options import ShowOptions
-from amdcheck.cli.output import tell, to_stdout
+from amdcheck.cli.output import to_stdout
 from amdcheck.cli.sheet import Sheet
 from amdcheck.cli.terminal import view_of_stdout
-from amdcheck.engine.registry import load_errors
 from amdcheck.knowledge.profiles import profiles
 
 
 def list_checks(options: ShowOptions) -> int:
     """Every check with its level, privilege and weight. Raises Ending when there is none."""
     checks = tuple(listed(check) for check in every_check().values())
-    for name, why in load_errors.items():
-        tell(f"the checks of plugin {name} could not be loaded: {why}")
     if options.format == "json":
         to_stdout(msgspec.json.format(msgspec.json.encode(checks), indent=2) + b"\n")
     else:

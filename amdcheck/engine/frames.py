@@ -9,6 +9,7 @@ from typing import Literal, Union
 import msgspec
 from msgspec import Struct
 
+from amdcheck.engine.registry import Needs
 from amdcheck.model.expectations import Expectations, Level
 from amdcheck.model.finding import Finding
 
@@ -55,6 +56,25 @@ class CheckDone(Struct, frozen=True, tag=True):
     findings: tuple[Finding, ...]
 
 
+class DescribedCheck(Struct, frozen=True):
+    """A check of a plugin, without its code."""
+
+    id: str
+    title: str
+    level: Level
+    needs: Needs
+    required: bool
+    page: str
+    origin: str
+
+
+class Described(Struct, frozen=True, tag=True):
+    """What a plugin registered when it was imported: its checks, and the modules of its facts by name."""
+
+    checks: tuple[DescribedCheck, ...]
+    facts: dict[str, str]
+
+
 class Finished(Struct, frozen=True, tag=True):
     """Everything was done; what was recorded outside facts."""
 
@@ -67,7 +87,7 @@ class Broke(Struct, frozen=True, tag=True):
     traceback: str
 
 
-Frame = Union[Opened, Refused, FactRead, FactFailed, CheckStarted, CheckDone, Finished, Broke]
+Frame = Union[Opened, Refused, FactRead, FactFailed, CheckStarted, CheckDone, Described, Finished, Broke]
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Frame)

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from amdcheck.facts.registry import needs
 from amdcheck.host.protocol import Host
+from amdcheck.model.errors import in_words
 from amdcheck.model.expectations import Expectations
 
 T = TypeVar("T")
@@ -59,7 +60,7 @@ class FactStore:
                 self._broken[cls] = inner
                 raise
             except Exception as error:
-                self._broken[cls] = FactBroke(cls.__name__, f"{type(error).__name__}: {error}")
+                self._broken[cls] = FactBroke(cls.__name__, in_words(error))
                 raise self._broken[cls] from error
         return cast(F, self._facts[cls])
 

@@ -6,6 +6,7 @@ The worker writes before everything that may block. When it does block, the page
 from __future__ import annotations
 
 import mmap
+import os
 import struct
 import time
 from typing import NamedTuple
@@ -40,9 +41,16 @@ class Page:
         self._memory = mmap.mmap(-1, _SIZE)
         self._stack: list[_Entry] = []
         self._sequence = 0
+        self._owner = 0  # whose announcements count; 0: anybody's
+
+    def own(self) -> None:
+        """From now on only this process announces: a child that it forks shares the memory, and must not write."""
+        self._owner = os.getpid()
 
     def begin(self, what: str, seconds: float) -> None:
         """Say what comes, and how many seconds it may take."""
+        if self._owner not in (0, os.getpid()):
+            return
         now = time.monotonic()
         entry = _Entry(what.encode("utf-8", "surrogateescape")[:_TEXT_LIMIT], now, now + seconds)
         self._stack.append(entry)
@@ -50,6 +58,8 @@ class Page:
 
     def end(self) -> None:
         """It is over: what was announced before it counts again, and gets the time back that this took."""
+        if self._owner not in (0, os.getpid()):
+            return
         took = time.monotonic() - self._stack.pop().began
         for outer in self._stack:
             outer.deadline += took

@@ -1,4 +1,7 @@
-"""The registry of checks: built-in ones, and those that other packages bring through entry points."""
+"""The registry of checks: what registers itself in this process.
+
+That is the built-in checks. The code of others runs in processes of its own (see engine.plugins).
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,14 @@ import pkgutil
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint
 from inspect import cleandoc
-from typing import Any, Literal, ParamSpec
+from typing import Any, Literal, ParamSpec, get_args
 
 from msgspec import Struct
 
 from amdcheck.facts.registry import injected_parameters
-from amdcheck.model.expectations import Level
+from amdcheck.model.expectations import LEVELS, Level
 from amdcheck.model.finding import Finding
 
 P = ParamSpec("P")
@@ -23,7 +26,6 @@ Needs = Literal["user", "render", "root"]
 CheckFunction = Callable[..., Iterator[Finding]]
 Predicate = Callable[..., "str | None"]
 
-ENTRY_POINTS = "amdcheck.checks"
 GROUPS = (
     "amdcheck",
     "container",
@@ -64,13 +66,22 @@ class Check:
         return self.id.partition(".")[0]
 
 
+@dataclass(frozen=True)
+class Plugin:
+    """What the entry point of another package brings: its checks, described, and the modules of its facts by name."""
+
+    entry: EntryPoint
+    package: str
+    checks: tuple[Check, ...]
+    facts: Mapping[str, str]
+
+
 def is_builtin(check: Check) -> bool:
     """Is the check one of ours, not a plugin's."""
     return check.origin.startswith("amdcheck.checks.")
 
 
 _CHECKS: dict[str, Check] = {}
-load_errors: dict[str, str] = {}  # entry point or module -> why it could not be loaded
 
 
 def check(
@@ -87,8 +98,16 @@ def check(
     `applies` takes facts too and returns None, or the reason why the check does not apply to this machine.
     Raises TypeError or ValueError at registration for an id, page or parameter that cannot be right.
     """
-    if not _ID.fullmatch(id) or id.partition(".")[0] not in GROUPS:
+    if not isinstance(id, str) or not _ID.fullmatch(id) or id.partition(".")[0] not in GROUPS:
         raise ValueError(f"{id}: a check id is group.name in lower case, its group one of {', '.join(GROUPS)}")
+    if not isinstance(title, str) or not title.strip() or not title.isprintable():
+        raise ValueError(f"{id}: the title is {title!r}; it is one line of text")
+    if level not in LEVELS:
+        raise ValueError(f"{id}: the level is {level!r}; it is one of {', '.join(LEVELS)}")
+    if needs not in get_args(Needs):
+        raise ValueError(f"{id}: needs is {needs!r}; it is one of {', '.join(get_args(Needs))}")
+    if not isinstance(required, bool):
+        raise ValueError(f"{id}: required is {required!r}; it is True or False")
 
     def register(
         function: Callable[P, Iterator[Finding]],
@@ -98,7 +117,7 @@ def check(
             raise ValueError(f"{id}: a check has a docstring, its manual page")
         known = _CHECKS.get(id)
         origin = function.__module__
-        if known is not None and known.origin != origin:
+        if known is not None:
             raise ValueError(f"{id}: registered already by {known.origin}")
         _CHECKS[id] = Check(
             id=id,
@@ -132,18 +151,31 @@ def load_builtin() -> None:
             importlib.import_module(module.name)
 
 
-@functools.cache
-def load_entry_points() -> None:
-    """Load the checks of other packages; one that cannot be loaded is remembered, not fatal."""
-    for entry in entry_points(group=ENTRY_POINTS):
-        try:
-            entry.load()
-        except (Exception, SystemExit) as error:
-            load_errors[entry.name] = f"{type(error).__name__}: {error}"
-
-
 def all_checks() -> Mapping[str, Check]:
-    """Every registered check by id, in order of id."""
+    """Every check that is registered in this process by id, in order of id.
+
+    They are the built-in ones, and in a process that imports a plugin also that plugin's.
+    """
     load_builtin()
-    load_entry_points()
     return dict(sorted(_CHECKS.items()))
+
+
+def described(id: str, *, title: str, level: Level, needs: Needs, required: bool, page: str, origin: str) -> Check:
+    """A check whose code is not in this process: it can be listed, explained and chosen, and not be run."""
+    return Check(
+        id=id,
+        title=title,
+        level=level,
+        needs=needs,
+        required=required,
+        function=_not_in_this_process,
+        parameters={},
+        applies=None,
+        applies_parameters={},
+        page=page,
+        origin=origin,
+    )
+
+
+def _not_in_this_process() -> Iterator[Finding]:
+    raise NotImplementedError("the code of this check is not in this process")

@@ -7,9 +7,10 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from datetime import date, datetime, timezone
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -19,12 +20,14 @@ from amdcheck.engine.exits import ExitStyle
 from amdcheck.engine.frames import Opened
 from amdcheck.engine.hostinfo import HOST_FACTS, summarize_host
 from amdcheck.engine.lock import Held, only_run
+from amdcheck.engine.own import held_finding
+from amdcheck.engine.plugins import Plugins, add, every_check, load_plugins
 from amdcheck.engine.policy import Policy, apply_policy, detect_profile, is_required, profile_named, read_policy
-from amdcheck.engine.registry import Check, all_checks, is_builtin, load_errors
+from amdcheck.engine.registry import Check, all_checks
 from amdcheck.engine.selection import select
 from amdcheck.engine.supervisor import Outcome, supervise
 from amdcheck.engine.verdict import summarize
-from amdcheck.engine.worker import Plan
+from amdcheck.engine.worker import IMPORT_SECONDS, Plan
 from amdcheck.facts.cpu import Cpu
 from amdcheck.facts.gpus import Gpus
 from amdcheck.facts.platform import Platform
@@ -34,7 +37,7 @@ from amdcheck.facts.system import System
 from amdcheck.knowledge.tables import TABLES_DATE
 from amdcheck.model.errors import InputError
 from amdcheck.model.expectations import LEVELS, Expectations, Level
-from amdcheck.model.finding import HOST, Finding, Remedy, Step, Subject, undetermined
+from amdcheck.model.finding import Finding
 from amdcheck.model.report import Lost, PolicySummary, Report, Run, Tool
 
 DEFAULT_LEVEL: Level = "standard"
@@ -99,10 +102,11 @@ def run(request: RunRequest, *, on_progress: Callable[[Progress], None] | None =
     cannot be read), AlreadyRunning when another run holds the lock, NoChecks when nothing is registered.
     """
     started, clock = datetime.now(timezone.utc), time.monotonic()
-    checks = all_checks()
-    if not any(is_builtin(check) for check in checks.values()):
+    if not all_checks():
         raise NoChecks
     _refuse_what_is_not_there(request)
+    plugins = load_plugins(_import_seconds(request))
+    checks = every_check(plugins)
     policy = read_policy(request.policy, frozenset(checks)) if request.policy is not None else Policy()
     profile_name = request.profile or policy.profile
     if profile_name != "auto":
@@ -117,12 +121,12 @@ def run(request: RunRequest, *, on_progress: Callable[[Progress], None] | None =
         extra_facts=(*HOST_FACTS, System) if request.capture else HOST_FACTS,
         at=choices if request.level is None else {},
     )
-    outcome = _carry_out(plan, request, on_progress)
+    outcome = _carry_out(plan, plugins, request, clock, on_progress=on_progress)
     opened = outcome.opened or _never_opened(plan)
     plan = plan.replaying(opened.recorded)
     level, selected = plan.expectations.level, plan.checks
     facts = _Facts(outcome)
-    findings, owners = _judged(outcome, selected, policy)
+    findings, owners = _judged(outcome, selected, policy, plugins.failed)
     if profile_name == "auto":
         profile_name = _detected(facts)
     profile = profile_named(profile_name)
@@ -177,7 +181,9 @@ def run(request: RunRequest, *, on_progress: Callable[[Progress], None] | None =
 
 def read_facts(request: RunRequest) -> dict[str, object]:
     """Every fact of the host as builtins ready for JSON, by name; one whose code broke is {"broken": why}."""
-    all_checks()  # plugins may bring facts
+    clock = time.monotonic()
+    all_checks()  # with them come the facts
+    plugins = load_plugins(_import_seconds(request))
     plan = Plan(
         host=request.host,
         expectations=_expectations(request, Policy(), request.level or DEFAULT_LEVEL),
@@ -186,10 +192,11 @@ def read_facts(request: RunRequest) -> dict[str, object]:
         extra_facts=tuple(all_facts().values()),
         at={level: (level, ()) for level in LEVELS} if request.level is None else {},
     )
-    outcome = _carry_out(plan, request, None)
+    outcome = _carry_out(plan, plugins, request, clock, and_their_facts=True)
     facts: dict[str, object] = {}
-    for name, kind in sorted(all_facts().items()):
+    for name in sorted({*all_facts(), *(name for plugin in plugins.usable for name in plugin.facts)}):
         if name in outcome.facts:
+            kind = all_facts().get(name, Any)  # a plugin's fact was validated where its class is
             facts[name] = msgspec.to_builtins(msgspec.msgpack.decode(outcome.facts[name], type=kind), str_keys=True)
         else:
             facts[name] = {"broken": outcome.broken.get(name, "not read before the deadline")}
@@ -225,40 +232,42 @@ def _chosen(checks: Mapping[str, Check], request: RunRequest, level: Level) -> t
     return max((level, *(check.level for check in chosen)), key=LEVELS.index), chosen
 
 
-def _carry_out(plan: Plan, request: RunRequest, on_progress: Callable[[Progress], None] | None) -> Outcome:
+def _import_seconds(request: RunRequest) -> float:
+    """How long plugins may take to be imported: never more than half of the run."""
+    deadline = DEADLINES[request.level or DEFAULT_LEVEL] if request.deadline_s is None else request.deadline_s
+    return IMPORT_SECONDS if deadline is None else min(IMPORT_SECONDS, deadline / 2)
+
+
+def _carry_out(
+    plan: Plan,
+    plugins: Plugins,
+    request: RunRequest,
+    began: float,
+    *,
+    and_their_facts: bool = False,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> Outcome:
     """Run the workers, alone on a live machine."""
     deadline = DEADLINES[plan.expectations.level] if request.deadline_s is None else request.deadline_s
     total = len(plan.checks)
 
-    def on_check(done: int, check: str) -> None:
-        if on_progress is not None:
-            on_progress(Progress(done=done, total=total, check=check))
+    def on_check(before: int) -> Callable[[int, str], None]:
+        def tell(done: int, check: str) -> None:
+            if on_progress is not None:
+                on_progress(Progress(done=before + done, total=total, check=check))
 
-    if plan.host is not None:
-        return supervise(plan, deadline_s=deadline, on_check=on_check)
+        return tell
+
     try:
-        with only_run(deadline):
-            return supervise(plan, deadline_s=deadline, on_check=on_check)
+        with only_run(deadline) if plan.host is None else nullcontext():
+            outcome = supervise(plugins.without(plan), deadline_s=deadline, began=began, on_check=on_check(0))
+            plan = plan.replaying(None if outcome.opened is None else outcome.opened.recorded)
+            for part in plugins.parts(plan, outcome, and_their_facts=and_their_facts):
+                counting = on_check(len(outcome.findings))
+                add(outcome, part, supervise(part, deadline_s=deadline, began=began, on_check=counting))
+            return outcome
     except Held as held:
-        raise AlreadyRunning(_held_finding(held)) from None
-
-
-def _held_finding(held: Held) -> Finding:
-    pid = "" if held.holder is None else f" (pid {held.holder.pid})"
-    if held.overdue:
-        message = f"An earlier run{pid} is past its own deadline and still holds {held.path}: it is stuck"
-        text, outcome = "Find out what it blocks on; a process in state D needs a reboot", "previous-stuck"
-    else:
-        message = f"Another run{pid} holds {held.path}"
-        text, outcome = "Wait until it is done, then run again", "already-running"
-    argv = ("ps", "-o", "pid,stat,wchan:32,cmd", "-p", str(held.holder.pid)) if held.holder is not None else None
-    remedy = Remedy(
-        action="monitor",
-        owner="node" if held.overdue else "user",
-        steps=(Step(text=text, argv=argv, root=False, reboot=False),),
-        reference=None,
-    )
-    return undetermined("amdcheck.run", HOST, message, outcome=outcome, remedy=remedy)
+        raise AlreadyRunning(held_finding(held)) from None
 
 
 def _expectations(request: RunRequest, policy: Policy, level: Level) -> Expectations:
@@ -290,7 +299,7 @@ def _python_to_judge() -> str | None:
 
 
 def _judged(
-    outcome: Outcome, selected: Iterable[Check], policy: Policy
+    outcome: Outcome, selected: Iterable[Check], policy: Policy, plugins: Iterable[Finding]
 ) -> tuple[tuple[Finding, ...], list[Check | None]]:
     """All findings with the policy applied, each beside its check (None for what the engine itself says)."""
     today = date.today()
@@ -300,24 +309,10 @@ def _judged(
         for finding in outcome.findings.get(check.id, ()):
             findings.append(apply_policy(finding, policy, today))
             owners.append(check)
-    for finding in (*outcome.own, *(_plugin_finding(name, why) for name, why in load_errors.items())):
+    for finding in (*outcome.own, *plugins):
         findings.append(finding)
         owners.append(None)
     return tuple(findings), owners
-
-
-def _plugin_finding(name: str, why: str) -> Finding:
-    step = Step(text="Repair or uninstall the package that brings this plugin", argv=None, root=False, reboot=False)
-    return msgspec.structs.replace(
-        undetermined(
-            "amdcheck.plugin",
-            Subject(kind="plugin", id=name),
-            f"The checks of plugin {name} could not be loaded: {why}",
-            outcome="failed",
-            remedy=Remedy(action="investigate", owner="setup", steps=(step,), reference=None),
-        ),
-        title="Plugins",
-    )
 
 
 class _Facts:

@@ -28,10 +28,12 @@ from amdcheck.engine.frames import (
     Opened,
     Refused,
 )
+from amdcheck.engine.own import OWN, PluginOutcome, plugin_finding
 from amdcheck.engine.page import Doing, Page
 from amdcheck.engine.registry import Check
 from amdcheck.engine.worker import Plan, broken_fact, bug_of, crashed, run_worker
 from amdcheck.host.processes import Stuck, become_subreaper, escaped_children, kill_tree, state_of
+from amdcheck.knowledge.remedies import remedy
 from amdcheck.model.errors import InputError
 from amdcheck.model.finding import HOST, Finding, Remedy, Step, Subject, shown, undetermined
 
@@ -63,20 +65,29 @@ class Outcome:
     stuck: list[Stuck] = field(default_factory=list)
 
 
-def supervise(plan: Plan, *, deadline_s: float | None, on_check: Callable[[int, str], None] | None = None) -> Outcome:
+def supervise(
+    plan: Plan,
+    *,
+    deadline_s: float | None,
+    began: float | None = None,
+    on_check: Callable[[int, str], None] | None = None,
+) -> Outcome:
     """Carry out the plan; ends within `deadline_s` seconds plus the second it takes to give up a blocked worker.
 
+    The seconds count from `began` (time.monotonic()), where that was before now.
     `on_check` is told how many checks are done and which one starts. Raises InputError when the host cannot be
     opened. Whatever ends it (a signal too), no worker is left but one in uninterruptible sleep.
     """
     become_subreaper()
-    return _Supervisor(plan, deadline_s, on_check).run()
+    return _Supervisor(plan, deadline_s, time.monotonic() if began is None else began, on_check).run()
 
 
 class _Supervisor:
-    def __init__(self, plan: Plan, deadline_s: float | None, on_check: Callable[[int, str], None] | None) -> None:
+    def __init__(
+        self, plan: Plan, deadline_s: float | None, began: float, on_check: Callable[[int, str], None] | None
+    ) -> None:
         self._plan = plan
-        self._ends = None if deadline_s is None else time.monotonic() + deadline_s
+        self._ends = None if deadline_s is None else began + deadline_s
         self._deadline_s = deadline_s
         self._on_check = on_check
         self._page = Page()
@@ -99,8 +110,8 @@ class _Supervisor:
         plan = replace(
             self._plan,
             checks=tuple(self._todo.values()),
-            facts=dict(self._outcome.facts),
-            broken=dict(self._outcome.broken),
+            facts={**self._plan.facts, **self._outcome.facts},
+            broken={**self._plan.broken, **self._outcome.broken},
         )
         before = escaped_children()
         ours, theirs = os.pipe()
@@ -138,6 +149,9 @@ class _Supervisor:
             if self._ends is not None:
                 wait = min(wait, self._ends - now)
             if not select.select([pipe], [], [], max(wait, 0.001))[0]:
+                # What it left behind may hold the pipe open, so that its end does not show there.
+                if state_of(worker) in (None, "Z") and not select.select([pipe], [], [], 0)[0]:
+                    return "it died"
                 continue
             data = os.read(pipe, 1 << 18)
             if not data:
@@ -174,7 +188,9 @@ class _Supervisor:
         elif isinstance(frame, Refused):
             raise InputError(frame.sentence)
         elif isinstance(frame, Broke):
-            raise WorkerBug(frame.traceback)
+            if self._plan.plugin is None:
+                raise WorkerBug(frame.traceback)
+            self._give_plugin_up("crashed", f"the process that ran it broke: {frame.traceback}")
         elif isinstance(frame, Finished):
             if frame.recorded is not None:
                 outcome.recorded.append(frame.recorded)
@@ -195,6 +211,8 @@ class _Supervisor:
             self._close(self._todo[name], bug_of(self._todo[name], message, outcome="timeout"))
         elif kind == "fact":
             self._break(name, "timeout: our code for it did not end")
+        elif kind == "plugin":
+            self._give_plugin_up("hang", "importing it, or what it left running then, did not end within its time")
         else:
             self._hung(why.what, stuck)
 
@@ -202,6 +220,8 @@ class _Supervisor:
         name = "" if doing is None else doing.what
         if name.startswith("fact "):
             self._break(name[5:], f"the worker ended: {why}")
+        elif name.startswith("plugin "):
+            self._give_plugin_up("crashed", "its process ended outside of its checks and facts")
         elif self._current is not None:
             self._close(
                 self._current, crashed(self._current, f"the worker ended: {why} while doing {name or 'its work'}")
@@ -217,6 +237,13 @@ class _Supervisor:
         self._outcome.broken[fact] = why
         if self._current is not None:
             self._close(self._current, broken_fact(self._current, fact, why))
+
+    def _give_plugin_up(self, outcome: PluginOutcome, why: str) -> None:
+        assert self._plan.plugin is not None
+        left = f"; not judged: {', '.join(self._todo)}" if self._todo else ""
+        finding = plugin_finding(self._plan.plugin.entry.name, self._plan.plugin.package, outcome, why + left)
+        self._outcome.own.append(finding)
+        self._finished = True
 
     def _close(self, check: Check, finding: Finding) -> None:
         self._outcome.findings.setdefault(check.id, []).append(finding)
@@ -247,8 +274,8 @@ class _Supervisor:
                 root=False,
                 reboot=False,
             )
-            remedy = Remedy(action="investigate", owner="setup", steps=(step,), reference=None)
-            finding = undetermined(check.id, HOST, f"Not run: {why}", outcome="timeout", remedy=remedy)
+            again = Remedy(action="investigate", owner="setup", steps=(step,), reference=None)
+            finding = undetermined(check.id, HOST, f"Not run: {why}", outcome="timeout", remedy=again)
             self._outcome.findings.setdefault(check.id, []).append(with_fields(finding, title=check.title))
 
 
@@ -265,21 +292,13 @@ def _hang(check: Check | None, what: str, stuck: tuple[Stuck, ...]) -> Finding:
     ]
     if not seen:
         seen = [shown(what, "blocked past its deadline; the process could be ended")]
-    steps = (
-        Step(
-            text="See what the kernel says of the device", argv=("dmesg", "--level=err,warn"), root=True, reboot=False
-        ),
-        Step(text="Take the node out of service and reboot it", argv=("systemctl", "reboot"), root=True, reboot=True),
-    )
     finding = undetermined(
         "amdcheck.host" if check is None else check.id,
         Subject(kind="path", id=what) if is_path else HOST,
         f"{what} blocks: reading it did not end" if is_path else f"{what} blocks: it did not end",
         *seen,
         outcome="hang",
-        remedy=Remedy(
-            action="reboot", owner="node", steps=steps, reference="Linux Documentation/filesystems/proc.rst: wchan"
-        ),
+        remedy=remedy("amdcheck.host/hang"),
         expected="an answer within its deadline",
     )
-    return with_fields(finding, title="Reading the host" if check is None else check.title)
+    return with_fields(finding, title=(check or OWN["amdcheck.host"]).title)

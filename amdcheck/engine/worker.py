@@ -7,15 +7,13 @@ It may block for ever in the kernel. So it holds nothing of the caller but its o
 from __future__ import annotations
 
 import os
-import signal
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from dataclasses import replace as with_changes
 from itertools import islice
 from pathlib import Path
-from typing import Any, NoReturn, Protocol
+from typing import NoReturn, Protocol
 
 import msgspec
 from msgspec import Struct
@@ -35,15 +33,17 @@ from amdcheck.engine.frames import (
 )
 from amdcheck.engine.injection import FactBroke, FactStore
 from amdcheck.engine.page import Page
-from amdcheck.engine.registry import Check, is_builtin
+from amdcheck.engine.registry import Check, Plugin, all_checks, is_builtin
 from amdcheck.facts.registry import all_facts
 from amdcheck.host.guard import GuardedHost
-from amdcheck.host.processes import become_subreaper, die_with_parent
+from amdcheck.host.processes import become_subreaper, let_go_of_the_caller
 from amdcheck.host.protocol import Host
-from amdcheck.model.errors import InputError
+from amdcheck.model.errors import InputError, in_words
 from amdcheck.model.expectations import Expectations, Level
 from amdcheck.model.finding import HOST, Finding, Remedy, Step, Subject, skipped, undetermined
+from amdcheck.model.text import printable
 
+IMPORT_SECONDS = 5.0  # of a plugin
 CHECK_SECONDS = 2.0
 FACT_SECONDS = 10.0  # its own work; waiting for the host does not count
 OPEN_SECONDS = 15.0
@@ -63,6 +63,9 @@ class Plan:
     broken: Mapping[str, str] = field(default_factory=dict)
     hung_paths: frozenset[str] = frozenset()
     hung_folders: frozenset[str] = frozenset()
+    # A worker runs the code of one plugin, or of none; `plugin_facts` are the names of its facts to read besides.
+    plugin: Plugin | None = None
+    plugin_facts: tuple[str, ...] = ()
     # When no level was asked for: which level and checks, by the level of the recording, known once it is open.
     at: Mapping[Level, tuple[Level, tuple[Check, ...]]] = field(default_factory=dict)
 
@@ -76,34 +79,20 @@ class Plan:
 
 def run_worker(plan: Plan, pipe: int, page: Page) -> NoReturn:
     """Entry of the forked process. Ends by os._exit, so that nothing of the parent's is flushed or unlocked twice."""
-    code = 1
+    code, pid = 1, os.getpid()
     try:
-        _let_go_of_the_caller(pipe)
+        let_go_of_the_caller(pipe)
+        become_subreaper()
+        page.own()
         _Worker(plan, pipe, page).work()
         code = 0
     except BaseException:
         import traceback
 
-        send(pipe, Broke(traceback.format_exc()))
+        if os.getpid() == pid:
+            send(pipe, Broke(printable(traceback.format_exc())))
     finally:
         os._exit(code)
-
-
-def _let_go_of_the_caller(pipe: int) -> None:
-    os.setsid()
-    die_with_parent()
-    become_subreaper()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE, signal.SIGALRM):
-        signal.signal(number, signal.SIG_DFL)
-    null = os.open(os.devnull, os.O_RDWR)
-    for standard in (0, 1, 2):
-        os.dup2(null, standard)
-    for fd in map(
-        int, os.listdir("/proc/self/fd")
-    ):  # closerange goes through every number where close_range(2) is missing
-        if fd > 2 and fd != pipe:
-            with suppress(OSError):
-                os.close(fd)
 
 
 class Recorder(Host, Protocol):
@@ -116,6 +105,7 @@ class _Worker:
     def __init__(self, plan: Plan, pipe: int, page: Page) -> None:
         self._plan = plan
         self._pipe = pipe
+        self._pid = os.getpid()
         self._page = page
         self._recorder: Recorder | None = None
         self._privileged = False
@@ -127,6 +117,10 @@ class _Worker:
         except InputError as error:
             self._send(Refused(str(error)))
             return
+        if self._plan.plugin is not None:
+            # Never ended: it watches over all that is in no check and no fact, such as a thread that stays.
+            self._page.begin(f"plugin {self._plan.plugin.entry.name}", IMPORT_SECONDS)
+            self._plan.plugin.entry.load()
         facts = FactStore(host, expectations, around=self._read_fact)
         kinds = all_facts()
         for name, data in self._plan.facts.items():
@@ -136,18 +130,20 @@ class _Worker:
         for check in self._plan.checks:
             self._send(CheckStarted(check.id))
             self._send(CheckDone(check.id, self._run_check(check, facts)))
-        for kind in self._plan.extra_facts:
+        for kind in (*self._plan.extra_facts, *(kinds[name] for name in self._plan.plugin_facts)):
             try:
                 facts.get(kind)
             except FactBroke as error:
                 self._send(FactFailed(error.name, error.why))
-        if self._recorder is not None:
+        if self._recorder is not None and self._plan.plugin is None:
             from amdcheck.host.topology import read_topology
 
             read_topology(host)
         self._send(Finished(self._take()))
 
     def _send(self, frame: Frame) -> None:
+        if os.getpid() != self._pid:
+            os._exit(0)  # code that forked and came back twice must not make two workers
         send(self._pipe, frame)
 
     def _open(self) -> tuple[Host, Expectations]:
@@ -191,29 +187,58 @@ class _Worker:
         self._page.begin(f"fact {kind.__name__}", FACT_SECONDS)
         try:
             value = read()
+            data = msgspec.msgpack.encode(value)
+            if self._plan.plugin is not None:
+                value = msgspec.msgpack.decode(data, type=kind)  # constructors do not validate types
+        except Exception:
+            raise
+        except BaseException as error:  # it meant to end this process
+            raise FactBroke(kind.__name__, in_words(error)) from error
         finally:
             self._page.end()
-        self._send(FactRead(kind.__name__, msgspec.msgpack.encode(value), self._take()))
+        self._send(FactRead(kind.__name__, data, self._take()))
         return value
 
     def _run_check(self, check: Check, facts: FactStore) -> tuple[Finding, ...]:
+        """The findings of a check, whatever its code does: what it said before it broke is kept."""
+        found: list[Finding] = []
+        began = time.perf_counter()
         self._page.begin(f"check {check.id}", CHECK_SECONDS)  # its facts have their own time
         try:
-            if check.applies is not None:
-                reason = check.applies(**facts.supply(check.applies_parameters))
-                if reason is not None:
-                    return _accepted(check, (skipped(check.id, HOST, reason),), None)
+            if self._plan.plugin is not None:
+                check = _with_code(check)
+            reason = None if check.applies is None else check.applies(**facts.supply(check.applies_parameters))
+            if reason is not None:
+                return _accepted(check, (skipped(check.id, HOST, reason),), None)
             arguments = facts.supply(check.parameters)
             began = time.perf_counter()
-            found = tuple(islice(check.function(**arguments), _FINDINGS_LIMIT))
+            _collect(check.function(**arguments), found)
         except FactBroke as error:
-            return (broken_fact(check, error.name, error.why),)
-        except Exception as error:
-            return (crashed(check, f"{type(error).__name__}: {error}"),)
+            found.append(broken_fact(check, error.name, error.why))
+        except BaseException as error:
+            found.append(crashed(check, in_words(error)))
         finally:
             self._page.end()
         accepted = _accepted(check, found, (time.perf_counter() - began) * 1000)
         return tuple(map(_refused_to_root, accepted)) if self._privileged else accepted
+
+
+def _with_code(check: Check) -> Check:
+    """A check as its plugin described it, with the code that the plugin registered here."""
+    code = all_checks()[check.id]
+    return with_changes(
+        check,
+        function=code.function,
+        parameters=code.parameters,
+        applies=code.applies,
+        applies_parameters=code.applies_parameters,
+    )
+
+
+def _collect(findings: Iterable[Finding], found: list[Finding]) -> None:
+    """Take findings one by one; the generator ends with this function, while its check is still announced."""
+    for finding in islice(findings, _FINDINGS_LIMIT):
+        found.append(finding)
 
 
 def _completed(asked: Expectations, recorded: Expectations) -> Expectations:
@@ -225,31 +250,32 @@ def _completed(asked: Expectations, recorded: Expectations) -> Expectations:
 def _accepted(check: Check, found: Iterable[Finding], duration_ms: float | None) -> tuple[Finding, ...]:
     """The findings of a check, validated: of its own id, one for each id and subject, well formed."""
     accepted: dict[tuple[str, Subject], Finding] = {}
-    for finding in found:
-        problem = _problem(check, finding)
-        if problem is None and (finding.id, finding.subject) in accepted:
-            problem = f"two findings {finding.id} on {finding.subject.kind} {finding.subject.id}"
-        if problem is not None:
-            accepted.setdefault((f"{check.id}/crashed", _origin(check)), crashed(check, problem))
-            continue
-        accepted[finding.id, finding.subject] = _titled(finding, check, duration_ms)
+    for yielded in found:
+        finding = _valid(check, yielded)
+        if isinstance(finding, Finding) and (finding.id, finding.subject) in accepted:
+            finding = f"two findings {finding.id} on {finding.subject.kind} {finding.subject.id}"
+        if isinstance(finding, str):
+            accepted.setdefault((f"{check.id}/crashed", _origin(check)), crashed(check, finding))
+        else:
+            accepted[finding.id, finding.subject] = _titled(finding, check, duration_ms)
     if not accepted:
         return (_no_finding(check),)
     return tuple(accepted.values())
 
 
-def _problem(check: Check, finding: Any) -> str | None:
-    """What is wrong with something that a check yielded; constructors do not validate types, so plugins are."""
-    if not isinstance(finding, Finding):
-        return f"it yielded a {type(finding).__name__}, not a Finding"
-    if finding.check != check.id:
-        return f"it yielded {finding.id}, which is another check's"
+def _valid(check: Check, yielded: object) -> Finding | str:
+    """What a check yielded, or what is wrong with it; constructors do not validate types, so plugins are."""
+    if type(yielded) is not Finding:  # a class made from it could answer anything
+        return f"it yielded a {type(yielded).__name__}, not a Finding"
+    finding = yielded
     if not is_builtin(check):
         try:
-            msgspec.convert(msgspec.to_builtins(finding), Finding)
-        except (msgspec.ValidationError, TypeError, ValueError) as error:
-            return f"it yielded a malformed finding: {error}"
-    return None
+            finding = msgspec.convert(msgspec.to_builtins(finding), Finding)
+        except Exception as error:
+            return f"it yielded a malformed finding: {in_words(error)}"
+    if finding.check != check.id:
+        return f"it yielded {finding.id}, which is another check's"
+    return finding
 
 
 def _titled(finding: Finding, check: Check, duration_ms: float | None) -> Finding:

@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from amdcheck.engine import registry
-from amdcheck.engine.registry import load_entry_points
 from amdcheck.engine.run import RunRequest, read_facts, run
 from amdcheck.host.capture_file import encode
 from amdcheck.model.errors import InputError
@@ -43,21 +41,6 @@ def test_a_run_that_is_over_before_the_host_is_open_is_undetermined(tmp_path: Pa
     assert report.run.deadline_hit
     assert (report.summary.verdict, report.summary.exit_code) == ("undetermined", 3)
     assert {f.outcome for f in report.findings} == {"timeout"}
-
-
-def test_a_plugin_that_leaves_while_it_is_loaded_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Leaving:
-        name = "leaving"
-
-        def load(self) -> None:
-            raise SystemExit(0)
-
-    load_entry_points.cache_clear()
-    monkeypatch.setattr(registry, "entry_points", lambda **_: [Leaving()])
-    monkeypatch.setattr(registry, "load_errors", {})
-    load_entry_points()
-    assert registry.load_errors == {"leaving": "SystemExit: 0"}
-    load_entry_points.cache_clear()
 
 
 def test_a_check_that_is_named_runs_with_its_facts_whatever_the_level(tmp_path: Path) -> None:
