@@ -7,6 +7,8 @@ import os
 from collections.abc import Sequence
 from importlib.resources import as_file, files
 
+from amdcheck.selftest.buffer import Buffer
+
 NAME = "libamdcheck_kernels.so"
 _WORDS = ctypes.POINTER(ctypes.c_uint32)
 
@@ -65,50 +67,220 @@ class Workload:
         return self._want[word]
 
 
+class Gemm:
+    """One matrix product of the library: c[m][n] = a[m][k] * b[k][n], of any shape."""
+
+    def __init__(self, library: ctypes.CDLL, name: str, handle: int) -> None:
+        self._library = library
+        self._handle = ctypes.c_void_p(handle)
+        self.name = name
+        self.size: int = library.amdcheck_gemm_size(self._handle)  # bytes of a number of a and b
+        self.ports_operations: int = library.amdcheck_ports_operations(self._handle)
+
+    def prepare(self, *, m: int, n: int, k: int, seed: int) -> Product:
+        """Operands and right answers for one shape. Raises MemoryError, ValueError for a dimension below 1."""
+        return Product(self, m, n, k, seed)
+
+    def time_ports(self, repeats: int) -> float:
+        """Seconds for `repeats` times `ports_operations` operations of this kind on registers alone."""
+        seconds: float = self._library.amdcheck_time_ports(self._handle, repeats)
+        return seconds
+
+
+class Product:
+    """Operands of one matrix product, its right answers, and the place for the kernel's answers."""
+
+    def __init__(self, gemm: Gemm, m: int, n: int, k: int, seed: int) -> None:
+        if min(m, n, k) < 1:
+            raise ValueError(f"a matrix product of {m} x {n} x {k}")
+        self.gemm = gemm
+        self.shape = (m, n, k)
+        self.words = m * n
+        self.operations = 2 * m * n * k
+        library = gemm._library
+        self._a = Buffer(m * k * gemm.size)
+        self._b = Buffer(k * n * gemm.size)
+        self._c = Buffer(4 * self.words)
+        self._want = Buffer(4 * self.words)
+        self._where = (ctypes.c_uint32 * self.words)()
+        self._workspace = Buffer(library.amdcheck_gemm_workspace(gemm._handle, m, n, k))
+        done = library.amdcheck_gemm_operands(
+            gemm._handle, seed, m, n, k, self._a.address, self._b.address, self._want.address
+        )
+        if done != 0:
+            raise MemoryError
+
+    def run(self, *, wrong: int = -1) -> float:
+        """Compute c, whose word `wrong` the kernel shall flip. Returns seconds."""
+        ctypes.memset(self._c.address, 0xA5, 4 * self.words)  # what is not written is not right
+        seconds: float = self.gemm._library.amdcheck_gemm_run(
+            self.gemm._handle, *self.shape, self._a.address, self._b.address, self._c.address,
+            self._workspace.address, wrong,
+        )  # fmt: skip
+        return seconds
+
+    def wrong_words(self) -> Sequence[int]:
+        """The words of c that are not right, of the last run."""
+        where = ctypes.cast(self._where, _WORDS)
+        found = self.gemm._library.amdcheck_differences(
+            ctypes.cast(self._c.address, _WORDS), ctypes.cast(self._want.address, _WORDS), self.words, where, self.words
+        )
+        return self._where[:found]
+
+    def got(self, word: int) -> int:
+        return ctypes.c_uint32.from_address(self._c.address + 4 * word).value
+
+    def want(self, word: int) -> int:
+        return ctypes.c_uint32.from_address(self._want.address + 4 * word).value
+
+
+class Difference(ctypes.Structure):
+    """A 64-bit word of memory that does not hold its pattern."""
+
+    _fields_ = (("place", ctypes.c_uint64), ("got", ctypes.c_uint64), ("want", ctypes.c_uint64))
+    place: int
+    got: int
+    want: int
+
+
+PATTERNS = ("walking-one", "walking-zero", "checkerboard", "place", "random")  # enum amdcheck_pattern
+
+
 class Library:
     """The loaded library."""
 
     def __init__(self, path: str) -> None:
         self._library = library = ctypes.CDLL(path)
-        library.amdcheck_find.restype = ctypes.c_void_p
-        library.amdcheck_find.argtypes = [ctypes.c_char_p]
-        for shape in (library.amdcheck_registers, library.amdcheck_lanes, library.amdcheck_steps):
-            shape.restype = ctypes.c_uint32
-            shape.argtypes = [ctypes.c_void_p]
-        library.amdcheck_operands.restype = None
-        library.amdcheck_operands.argtypes = [
-            ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint32, _WORDS, _WORDS, _WORDS,
-        ]  # fmt: skip
-        library.amdcheck_run.restype = None
-        library.amdcheck_run.argtypes = [
-            ctypes.c_void_p, _WORDS, _WORDS, ctypes.c_uint32, ctypes.c_int32, _WORDS,
-        ]  # fmt: skip
-        library.amdcheck_differences.restype = ctypes.c_uint32
-        library.amdcheck_differences.argtypes = [_WORDS, _WORDS, ctypes.c_uint32, _WORDS, ctypes.c_uint32]
-        library.amdcheck_time_loads.restype = ctypes.c_double
-        library.amdcheck_time_loads.argtypes = [
-            ctypes.c_uint32, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint32,
-        ]  # fmt: skip
-        library.amdcheck_current_cpu.restype = ctypes.c_int32
-        library.amdcheck_current_cpu.argtypes = []
+        _declare(library)
 
     def find(self, name: str) -> Kernel | None:
         """The kernel of that name, None when the library was built without it."""
         handle = self._library.amdcheck_find(name.encode())
         return None if handle is None else Kernel(self._library, name, handle)
 
+    def find_gemm(self, name: str) -> Gemm | None:
+        """The matrix product of that name, None when the library was built without it."""
+        handle = self._library.amdcheck_find_gemm(name.encode())
+        return None if handle is None else Gemm(self._library, name, handle)
+
+    def time_imul(self, repeats: int) -> float | None:
+        """Seconds for `repeats` times 100 dependent imul of three cycles each; None: no such loop."""
+        return _known(self._library.amdcheck_time_imul(repeats))
+
+    def time_add(self, repeats: int) -> float | None:
+        """Seconds for `repeats` times 300 dependent additions of registers, one cycle each; None: no such loop."""
+        return _known(self._library.amdcheck_time_add(repeats))
+
+    def triad_operands(self, b: int, c: int, count: int) -> None:
+        """Fill two arrays of `count` doubles with integers."""
+        self._library.amdcheck_triad_operands(b, c, count)
+
+    def time_triad(self, *, non_temporal: bool, a: int, b: int, c: int, count: int, wrong: int = -1) -> float | None:
+        """Seconds for a[i] = b[i] + 3 c[i] over `count` doubles (a multiple of eight, 64-byte aligned); None: no such
+        loop. The lowest bit of element `wrong` is flipped.
+        """
+        return _known(self._library.amdcheck_time_triad(non_temporal, a, b, c, 3.0, count, wrong))
+
+    def triad_differences(self, a: int, count: int) -> tuple[int, int | None]:
+        """How many elements are not right, and the first of them."""
+        where = ctypes.c_uint64()
+        found: int = self._library.amdcheck_triad_differences(a, count, ctypes.byref(where))
+        return found, where.value if found else None
+
+    def chase_link(self, base: int, lines: int) -> None:
+        """Link `lines` lines of 64 bytes (a power of two, at least four) into one cycle that looks random."""
+        self._library.amdcheck_chase_link(base, lines)
+
+    def time_chase(self, position: int, hops: int) -> tuple[float, int]:
+        """Seconds for `hops` hops (a multiple of eight) along the links, and where they end."""
+        at = ctypes.c_void_p(position)
+        seconds: float = self._library.amdcheck_time_chase(ctypes.byref(at), hops)
+        return seconds, at.value or 0
+
+    def time_sharing(
+        self, *, cpus: tuple[int, int], first: int, second: int, increments: int, missed: int = 0
+    ) -> float | None:
+        """Seconds in which two pinned threads count up the words at two addresses; None: not started or not pinned."""
+        pair = (ctypes.c_int32 * 2)(*cpus)
+        return _known(self._library.amdcheck_time_sharing(pair, first, second, increments, missed))
+
+    def pattern_fill(self, address: int, words: int, *, pattern: str, seed: int, wrong: int = -1) -> None:
+        """Fill `words` 64-bit words with a pattern of PATTERNS; the lowest bit of word `wrong` is flipped."""
+        self._library.amdcheck_pattern_fill(address, words, PATTERNS.index(pattern), seed, wrong)
+
+    def pattern_differences(
+        self, address: int, words: int, *, pattern: str, seed: int, capacity: int = 8
+    ) -> tuple[int, Sequence[Difference]]:
+        """How many words do not hold the pattern, and the first of them."""
+        first = (Difference * capacity)()
+        found: int = self._library.amdcheck_pattern_differences(
+            address, words, PATTERNS.index(pattern), seed, first, capacity
+        )
+        return found, first[: min(found, capacity)]
+
+    def bind_memory(self, node: int) -> bool:
+        """Take this thread's new pages from that NUMA node alone (-1: as the kernel likes). False: refused."""
+        return bool(self._library.amdcheck_bind_memory(node) == 0)
+
+    def node_of(self, address: int) -> int | None:
+        """The NUMA node of a page that was touched, None when the kernel does not say."""
+        node: int = self._library.amdcheck_node_of(address)
+        return None if node < 0 else node
+
     def time_loads(self, *, width: int, address: int, size: int, passes: int) -> float | None:
         """Seconds for reading `size` bytes at `address` `passes` times by loads of `width` bytes; None: no such loads.
 
         The memory must belong to the caller, and `size` be a multiple of 8 * width.
         """
-        seconds: float = self._library.amdcheck_time_loads(width, address, size, passes)
-        return None if seconds < 0 else seconds
+        return _known(self._library.amdcheck_time_loads(width, address, size, passes))
 
     def current_cpu(self) -> int:
         """The CPU that this thread runs on now, -1 when the kernel does not say."""
         cpu: int = self._library.amdcheck_current_cpu()
         return cpu
+
+
+def _known(seconds: float) -> float | None:
+    """A time, or None for the -1 of a loop that the library was built without."""
+    return None if seconds < 0 else seconds
+
+
+def _declare(library: ctypes.CDLL) -> None:
+    """Tell ctypes the types of amdcheck_kernels.h. Raises AttributeError for a library of another version."""
+    pointer, size, count = ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint32
+    number, place, seconds = ctypes.c_int32, ctypes.c_int64, ctypes.c_double
+    for name, result, arguments in (
+        ("find", pointer, (ctypes.c_char_p,)),
+        ("registers", count, (pointer,)),
+        ("lanes", count, (pointer,)),
+        ("steps", count, (pointer,)),
+        ("operands", None, (pointer, size, count, _WORDS, _WORDS, _WORDS)),
+        ("run", None, (pointer, _WORDS, _WORDS, count, number, _WORDS)),
+        ("differences", count, (_WORDS, _WORDS, count, _WORDS, count)),
+        ("find_gemm", pointer, (ctypes.c_char_p,)),
+        ("gemm_size", count, (pointer,)),
+        ("gemm_operands", number, (pointer, size, size, size, size, pointer, pointer, pointer)),
+        ("gemm_workspace", size, (pointer, size, size, size)),
+        ("gemm_run", seconds, (pointer, size, size, size, pointer, pointer, pointer, pointer, place)),
+        ("ports_operations", size, (pointer,)),
+        ("time_ports", seconds, (pointer, size)),
+        ("time_imul", seconds, (size,)),
+        ("time_add", seconds, (size,)),
+        ("time_loads", seconds, (count, pointer, count, count)),
+        ("time_triad", seconds, (number, pointer, pointer, pointer, seconds, size, place)),
+        ("triad_operands", None, (pointer, pointer, size)),
+        ("triad_differences", size, (pointer, size, ctypes.POINTER(size))),
+        ("chase_link", None, (pointer, size)),
+        ("time_chase", seconds, (ctypes.POINTER(pointer), size)),
+        ("time_sharing", seconds, (ctypes.POINTER(number), pointer, pointer, size, size)),
+        ("pattern_fill", None, (pointer, size, number, size, place)),
+        ("pattern_differences", size, (pointer, size, number, size, ctypes.POINTER(Difference), size)),
+        ("bind_memory", number, (number,)),
+        ("node_of", number, (pointer,)),
+        ("current_cpu", number, ()),
+    ):
+        function = getattr(library, f"amdcheck_{name}")
+        function.restype, function.argtypes = result, arguments
 
 
 def load() -> Library:

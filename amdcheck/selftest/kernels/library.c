@@ -1,6 +1,6 @@
 /* The plain C API: finds kernels by name and runs them block by block. */
 #define _GNU_SOURCE
-#include "amdcheck_kernels.h"
+#include "gemm.h"
 
 #include <sched.h>
 #include <stddef.h>
@@ -10,8 +10,28 @@
 const struct amdcheck_kernel amdcheck_isa_kernels[] = {{.name = NULL}};
 const struct amdcheck_kernel amdcheck_hook_kernels[] = {{.name = NULL}};
 
+const struct amdcheck_gemm amdcheck_gemms[] = {{.name = NULL}};
+
 double amdcheck_time_loads(uint32_t width, const void *base, uint32_t bytes, uint32_t passes) {
     (void)width, (void)base, (void)bytes, (void)passes;
+    return -1;
+}
+
+double amdcheck_time_triad(int32_t non_temporal, double *a, const double *b, const double *c, double s, uint64_t count,
+                           int64_t wrong) {
+    (void)non_temporal, (void)a, (void)b, (void)c, (void)s, (void)count, (void)wrong;
+    return -1;
+}
+
+double amdcheck_time_imul(uint64_t repeats) { return (void)repeats, -1; }
+double amdcheck_time_add(uint64_t repeats) { return (void)repeats, -1; }
+double amdcheck_time_ports(const struct amdcheck_gemm *gemm, uint64_t repeats) { return (void)gemm, (void)repeats, -1; }
+uint64_t amdcheck_gemm_workspace(const struct amdcheck_gemm *gemm, uint64_t m, uint64_t n, uint64_t k) {
+    return (void)gemm, (void)m, (void)n, (void)k, 0;
+}
+double amdcheck_gemm_run(const struct amdcheck_gemm *gemm, uint64_t m, uint64_t n, uint64_t k, const void *a,
+                         const void *b, uint32_t *c, void *workspace, int64_t wrong) {
+    (void)gemm, (void)m, (void)n, (void)k, (void)a, (void)b, (void)c, (void)workspace, (void)wrong;
     return -1;
 }
 #endif
@@ -42,6 +62,19 @@ void amdcheck_run(const struct amdcheck_kernel *kernel, const uint32_t *a, const
         b += kernel->steps * kernel->lanes;
         out += words;
     }
+}
+
+const struct amdcheck_gemm *amdcheck_find_gemm(const char *name) {
+    for (const struct amdcheck_gemm *gemm = amdcheck_gemms; gemm->name != NULL; gemm++)
+        if (strcmp(gemm->name, name) == 0)
+            return gemm;
+    return NULL;
+}
+
+uint32_t amdcheck_gemm_size(const struct amdcheck_gemm *gemm) { return 4 / gemm->group; }
+
+uint64_t amdcheck_ports_operations(const struct amdcheck_gemm *gemm) {
+    return UINT64_C(2) * 24 * (gemm->lanes / 2) * gemm->group; /* two vectors make up a tile's lanes */
 }
 
 int32_t amdcheck_current_cpu(void) { return sched_getcpu(); }

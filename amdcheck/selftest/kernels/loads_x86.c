@@ -1,14 +1,7 @@
 /* What a load costs that straddles two cache lines: plain loads over a buffer that lies in the first-level cache. */
 #define _GNU_SOURCE
 #include "amdcheck_kernels.h"
-
-#include <time.h>
-
-static double seconds(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
+#include "timing.h"
 
 /* Eight loads of `width` bytes, one behind the other, into eight registers. */
 #define LOAD_EIGHT(instruction, width, register)                                                                       \
@@ -42,8 +35,8 @@ double amdcheck_time_loads(uint32_t width, const void *base, uint32_t bytes, uin
 #endif
     if (loads == 0)
         return -1;
-    const double start = seconds();
+    const double start = amdcheck_seconds();
     for (uint32_t pass = 0; pass < passes; pass++)
         loads(base, (const char *)base + bytes);
-    return seconds() - start;
+    return amdcheck_seconds() - start;
 }

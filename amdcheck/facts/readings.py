@@ -1,0 +1,45 @@
+"""A rate that a self-test measured, and whether it can be trusted. Taken by amdcheck/selftest/reading.py."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from amdcheck.knowledge.selftests import limit
+
+
+class Reading(Struct, frozen=True, kw_only=True):
+    """Seconds of the shortest slice and of the median one, and what disturbed the best attempt.
+
+    `cpu_share`: CPU time over wall time of the attempt; `involuntary`: times that the thread was taken off its CPU;
+    `stolen_s`: what the hypervisor took from that CPU meanwhile, None where /proc/stat does not say.
+    """
+
+    best_s: float
+    median_s: float
+    slices: int
+    attempts: int
+    cpu_share: float
+    involuntary: int
+    stolen_s: float | None
+
+    def __post_init__(self) -> None:
+        if not 0 < self.best_s <= self.median_s:
+            raise ValueError("a slice takes no time, or the shortest is longer than the median one")
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether something else ran on the CPU, in every attempt."""
+        return self.cpu_share < limit("cpu-share").value
+
+    @property
+    def disturbance(self) -> str:
+        """What ran beside it, in words."""
+        stolen = "" if not self.stolen_s else f", {self.stolen_s:.2f} s taken by the hypervisor"
+        return (
+            f"{100 * self.cpu_share:.0f} % of a CPU in the best of {self.attempts} attempts, "
+            f"taken off it {self.involuntary} times{stolen}"
+        )
+
+    def rate(self, amount: float) -> float:
+        """`amount` per second, by the shortest slice."""
+        return amount / self.best_s

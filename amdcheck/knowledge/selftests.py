@@ -1,0 +1,31 @@
+"""What measured figures of self-tests are held against. Table selftests.toml."""
+
+from __future__ import annotations
+
+import functools
+
+from msgspec import Struct
+
+from amdcheck.knowledge.tables import Row, load
+
+
+class Limit(Row, frozen=True, kw_only=True):
+    """One number, and what it means to be on the wrong side of it."""
+
+    value: float
+    unit: str
+    meaning: str
+
+
+class _Table(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    limit: dict[str, Limit]
+
+
+@functools.cache
+def _table() -> _Table:
+    return load("selftests", _Table)
+
+
+def limit(name: str) -> Limit:
+    """The row of that name; KeyError for a name that the table does not have."""
+    return _table().limit[name]

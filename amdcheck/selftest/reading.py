@@ -1,0 +1,96 @@
+"""A rate that can be trusted: the best of short slices, and what disturbed them.
+
+A slice is shorter than a scheduler's tick, so that among many there are some that nothing interrupted: the shortest is
+what the hardware does, whoever else runs. What ran beside it is told by the share of the time that the thread got, by
+its involuntary switches and by what the hypervisor took.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import statistics
+import time
+from collections.abc import Callable, Iterable
+from typing import TypedDict
+
+from amdcheck.knowledge.selftests import limit
+
+BUDGET_S = 0.015  # of one attempt
+ATTEMPTS = 3
+LEAST_SLICES = 3
+
+
+class Reading(TypedDict):
+    """Seconds of the shortest slice and of the median one, and what disturbed the best attempt.
+
+    `cpu_share`: CPU time over wall time of the whole attempt; `involuntary`: times that the thread was taken off;
+    `stolen_s`: what the hypervisor took from this CPU meanwhile, None where /proc/stat does not say.
+    """
+
+    best_s: float
+    median_s: float
+    slices: int
+    attempts: int
+    cpu_share: float
+    involuntary: int
+    stolen_s: float | None
+
+
+def read(piece: Callable[[], float], *, budget_s: float = BUDGET_S, attempts: int = ATTEMPTS) -> Reading:
+    """Repeat `piece`, which returns its seconds, until the budget is spent; again while the attempt was disturbed.
+
+    The first slice warms up and does not count. Of several attempts the least disturbed one is told, with the shortest
+    slice of them all.
+    """
+    undisturbed = limit("cpu-share").value
+    piece()
+    done: list[Reading] = []
+    for number in range(1, attempts + 1):
+        done.append(_attempt(piece, budget_s, number))
+        if done[-1]["cpu_share"] >= undisturbed:
+            break
+    least = max(done, key=lambda reading: reading["cpu_share"])
+    return {**least, "best_s": min(reading["best_s"] for reading in done), "attempts": len(done)}
+
+
+def _attempt(piece: Callable[[], float], budget_s: float, number: int) -> Reading:
+    stolen, switched = _stolen_s(), resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw
+    cpu, wall = time.thread_time(), time.perf_counter()
+    slices: list[float] = []
+    while len(slices) < LEAST_SLICES or time.perf_counter() - wall < budget_s:
+        slices.append(piece())
+    took = time.perf_counter() - wall
+    later = _stolen_s()
+    return {
+        "best_s": min(slices),
+        "median_s": statistics.median(slices),
+        "slices": len(slices),
+        "attempts": number,
+        "cpu_share": min(1.0, (time.thread_time() - cpu) / took),
+        "involuntary": resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw - switched,
+        "stolen_s": None if stolen is None or later is None else max(0.0, later - stolen),
+    }
+
+
+def _stolen_s() -> float | None:
+    """Seconds that the hypervisor has taken from the CPU that this thread runs on, by /proc/stat."""
+    try:
+        with open("/proc/stat", encoding="ascii", errors="replace") as stat:
+            return stolen_s(stat, min(os.sched_getaffinity(0)))
+    except OSError:
+        return None
+
+
+def stolen_s(stat: Iterable[str], cpu: int) -> float | None:
+    """The steal column of one CPU's line in /proc/stat, in seconds."""
+    for line in stat:
+        fields = line.split()
+        if fields and fields[0] == f"cpu{cpu}":
+            return int(fields[8]) / os.sysconf("SC_CLK_TCK") if len(fields) > 8 else None
+    return None
+
+
+def pin(cpu: int) -> None:
+    """Run on that CPU alone from now on. Raises OSError where it is not ours to use."""
+    os.sched_setaffinity(0, {cpu})
