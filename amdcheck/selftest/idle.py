@@ -1,0 +1,68 @@
+"""Which CPUs are not in use: self-tests run on those alone, unless the operator allows busy ones."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Mapping
+
+from amdcheck.knowledge.selftests import limit
+
+ALLOW_BUSY = "allow-busy"  # the word among a self-test's parameters
+WINDOW_S = 0.06  # six ticks of the 100 a second in which /proc/stat counts
+
+
+class Busy(Exception):
+    """Every CPU that we may use is in use; the text says how much. Nothing was measured."""
+
+
+def idle_cpus(*, allow_busy: bool, window_s: float = WINDOW_S) -> tuple[int, ...]:
+    """The CPUs that we may run on and that nobody else does, the idlest first.
+
+    With `allow_busy` all that we may run on; so too where /proc/stat does not say. Sleeps for the window, so that our
+    own process is not what it sees. Raises Busy.
+    """
+    allowed = sorted(os.sched_getaffinity(0))
+    before = _busy_ticks()
+    began = time.monotonic()
+    time.sleep(window_s)
+    ticks = (time.monotonic() - began) * os.sysconf("SC_CLK_TCK")
+    after = _busy_ticks()
+    used = {cpu: (after[cpu] - before[cpu]) / ticks for cpu in allowed if cpu in after and cpu in before}
+    order = sorted(allowed, key=lambda cpu: (used.get(cpu, 0.0), cpu))
+    most = limit("cpu-in-use").value
+    idle = tuple(cpu for cpu in order if used.get(cpu, 0.0) <= most)
+    if allow_busy:
+        return tuple(order)
+    if not idle:
+        least = f"CPU {order[0]} {100 * min(1.0, used[order[0]]):.0f} %"
+        raise Busy(f"every CPU that amdcheck may run on is in use, the least of them {least}")
+    return idle
+
+
+def choose_cpu(*, allow_busy: bool) -> int:
+    """The idlest CPU. Raises Busy."""
+    return idle_cpus(allow_busy=allow_busy)[0]
+
+
+def _busy_ticks() -> Mapping[int, int]:
+    """By CPU; empty where /proc/stat cannot be read."""
+    try:
+        with open("/proc/stat", encoding="ascii", errors="replace") as stat:
+            return busy_ticks(stat)
+    except (OSError, ValueError):
+        return {}
+
+
+def busy_ticks(stat: Iterable[str]) -> Mapping[int, int]:
+    """Ticks that each CPU of /proc/stat has spent on programs and interrupts: all columns but idle, iowait and steal.
+
+    Guest time is in the user column already (Linux Documentation/filesystems/proc.rst). Raises ValueError.
+    """
+    used: dict[int, int] = {}
+    for line in stat:
+        name, *columns = line.split() or [""]
+        if name.startswith("cpu") and name != "cpu":
+            user, nice, system, _idle, _iowait, irq, softirq = map(int, columns[:7])
+            used[int(name[3:])] = user + nice + system + irq + softirq
+    return used
