@@ -14,6 +14,7 @@ from tests.memory_host import ROOT, memory_host
 TOPOLOGY = "/sys/class/kfd/kfd/topology"
 BARE_METAL = "processor\t: 0\nvendor_id\t: AuthenticAMD\nflags\t\t: fpu sse2 avx avx2 fma\n"
 GUEST = "processor\t: 0\nvendor_id\t: AuthenticAMD\nflags\t\t: fpu sse2 avx avx2 fma hypervisor\n"
+IN_DOCKER = {"/.dockerenv": "", "/proc/self/mounts": "overlay / overlay rw 0 0\n/dev/sda2 /etc/hosts ext4 rw 0 0\n"}
 KFD_STAT = Stat(kind="char", mode=0o660, uid=0, gid=109, size=0, device=(235, 0), acl=(), filesystem=None)
 USER = Identity(
     uid=1000, user="ann", groups=(1000, 109), group_names={"render": 109, "video": 44}, node_name=None

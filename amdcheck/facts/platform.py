@@ -163,10 +163,9 @@ def _behind_the_flag(host: Host, info: CpuInfo) -> tuple[str | None, Value[str]]
 def _container(host: Host) -> tuple[str | None, Value[str]]:
     """The kind of container and the file that gives it away; for none, the cgroup file that was read."""
     for row in containers():
-        if row.file is not None and isinstance(found := host.read(row.file), Known):
-            return row.name, Known("exists", found.source)
-        if row.folder is not None and isinstance(listing := host.entries(row.folder), Known):
-            return row.name, Known("exists", listing.source)
+        for mark, found in ((row.file, host.read), (row.folder, host.entries)):
+            if mark is not None and isinstance(found(mark), Known) and _mounted(host, row.mounted):
+                return row.name, Known("exists", mark)
     manager = host.read("/run/systemd/container").parse(_line)
     if isinstance(manager, Known) and _NAME.fullmatch(manager.value):
         return manager.value.lower(), manager
@@ -177,6 +176,14 @@ def _container(host: Host) -> tuple[str | None, Value[str]]:
     # Last, since only root may read it and a service's environment holds what is nobody's business.
     variable = host.read("/proc/1/environ").parse(_container_variable)
     return (variable.value.lower(), variable) if isinstance(variable, Known) else (None, cgroup)
+
+
+def _mounted(host: Host, files: tuple[str, ...]) -> bool:
+    """Is one of these files a mount point; true where none is asked for."""
+    if not files:
+        return True
+    points = {line.split(" ")[1] for line in _lines(host.read("/proc/self/mounts")) if line.count(" ") > 1}
+    return not points.isdisjoint(files)
 
 
 def _container_variable(environ: str) -> str:

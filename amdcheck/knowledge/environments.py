@@ -21,11 +21,16 @@ class Hypervisor(Row, frozen=True, kw_only=True):
 
 
 class Container(Row, frozen=True, kw_only=True):
-    """A kind of container by a file or folder inside it, or by a pattern in /proc/self/cgroup."""
+    """A kind of container by a file or folder inside it, or by a pattern in /proc/self/cgroup.
+
+    `mounted`: the file or folder is part of the image, which may have been booted as a machine of its own; it counts
+    where one of these files is a mount point as well.
+    """
 
     name: str
     file: str | None = None
     folder: str | None = None
+    mounted: tuple[str, ...] = ()
     cgroup: str | None = None
 
 

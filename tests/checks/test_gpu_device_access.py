@@ -10,7 +10,7 @@ from amdcheck.model.expectations import Expectations, Level
 from amdcheck.model.finding import Finding
 from tests.facts.test_devices import STATUS
 from tests.facts.test_kfd import hide
-from tests.gpu_hosts import KFD_STAT, TOPOLOGY, USER, Machine, cpu_host, gpu_host
+from tests.gpu_hosts import IN_DOCKER, KFD_STAT, TOPOLOGY, USER, Machine, cpu_host, gpu_host
 from tests.judge import judge
 from tests.memory_host import ROOT
 
@@ -62,7 +62,7 @@ def test_who_is_not_in_the_group_learns_the_command() -> None:
 
 def test_in_a_container_the_groups_number_is_named() -> None:
     machine = one_gpu(OUTSIDER)
-    machine.files["/.dockerenv"] = ""
+    machine.files |= IN_DOCKER
     finding = found(machine)[0]
     assert ids([finding]) == [("gpu.device-access/container-group", "/dev/kfd", "fail")]
     assert finding.remedy is not None
@@ -147,7 +147,7 @@ def test_a_node_that_does_not_exist(container: bool, outcome: str) -> None:
     del machine.stats["/dev/kfd"], machine.opens["/dev/kfd"]
     machine.empty_dirs.append("/dev")
     if container:
-        machine.files["/.dockerenv"] = ""
+        machine.files |= IN_DOCKER
     assert ids(found(machine))[0] == (f"gpu.device-access/{outcome}", "/dev/kfd", "fail")
 
 
@@ -179,7 +179,7 @@ def test_one_partitions_node_that_is_closed_fails_its_gpu() -> None:
 
 def test_gpus_that_a_container_was_not_given_are_skipped() -> None:
     machine = gpu_host("mi210", 2)
-    machine.files["/.dockerenv"] = ""
+    machine.files |= IN_DOCKER
     hide(machine, 2)
     del machine.stats["/dev/dri/renderD129"]
     assert ids(found(machine)) == [
@@ -261,7 +261,7 @@ def nameless() -> Machine:
 def test_a_gpu_that_is_driven_and_has_no_render_node_fails(container: bool, outcome: str) -> None:
     machine = nameless()
     if container:
-        machine.files["/.dockerenv"] = ""
+        machine.files |= IN_DOCKER
     finding = found(machine)[2]
     assert ids([finding]) == [(f"gpu.device-access/{outcome}", "0000:22:00.0", "fail")]
     assert [(e.source, e.value) for e in finding.evidence] == [

@@ -12,7 +12,7 @@ from amdcheck.model.finding import Finding
 from tests.corpus import CORPUS, needs_corpus
 from tests.facts.test_kernel_log import NEW_PROBE, kmsg
 from tests.facts.test_kfd import hide
-from tests.gpu_hosts import GUEST, KFD_STAT, TOPOLOGY, Machine, add_device, cpu_host, gpu_host
+from tests.gpu_hosts import GUEST, IN_DOCKER, KFD_STAT, TOPOLOGY, Machine, add_device, cpu_host, gpu_host
 from tests.judge import judge
 from tests.memory_host import memory_host
 
@@ -68,7 +68,7 @@ def test_one_mi300x_vf_in_a_guest_warns() -> None:
 
 def test_seven_of_eight_mi300x_in_a_container_warn() -> None:
     machine = off_the_bus("mi300x", 8, 3, hives=(8,))
-    machine.files["/.dockerenv"] = ""
+    machine.files |= IN_DOCKER
     assert ids(found(machine)) == [("gpu.present/fewer", "host", "warn")]
 
 
@@ -229,7 +229,7 @@ def test_a_product_newer_than_the_table_warns_and_is_counted() -> None:
 
 def test_a_container_with_three_of_eight_gpus_passes_and_says_so() -> None:
     machine = gpu_host("mi210", 8, hives=(4, 4))
-    machine.files["/.dockerenv"] = ""
+    machine.files |= IN_DOCKER
     for node in range(4, 9):
         hide(machine, node)
     (finding,) = found(machine)
@@ -241,7 +241,7 @@ def test_a_container_with_three_of_eight_gpus_passes_and_says_so() -> None:
 
 def test_a_container_that_was_given_no_gpu_warns() -> None:
     machine = gpu_host("mi210", 2)
-    machine.files["/.dockerenv"] = ""
+    machine.files |= IN_DOCKER
     for node in (1, 2):
         hide(machine, node)
     assert ids(found(machine)) == [("gpu.present/hidden", "host", "warn")]

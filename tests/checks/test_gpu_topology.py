@@ -11,7 +11,7 @@ from amdcheck.model.finding import Finding
 from tests.corpus import CORPUS, needs_corpus
 from tests.facts.test_kernel_log import kmsg
 from tests.facts.test_kfd import hide
-from tests.gpu_hosts import TOPOLOGY, Machine, cpu_host, gpu_host
+from tests.gpu_hosts import IN_DOCKER, TOPOLOGY, Machine, cpu_host, gpu_host
 from tests.judge import judge
 
 
@@ -172,7 +172,7 @@ def test_a_board_of_a_product_that_is_not_in_the_table_is_judged_by_structure_al
 
 def test_gpus_that_a_container_was_not_given_are_no_fault() -> None:
     machine = gpu_host("mi300x", 8, hives=(8,))
-    machine.files["/.dockerenv"] = ""
+    machine.files |= IN_DOCKER
     for node in range(3, 9):
         hide(machine, node)
     (finding,) = found(machine)

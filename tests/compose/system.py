@@ -98,6 +98,9 @@ def _write_proc(tree: Tree, plan: Plan) -> None:
         "/dev/nvme0n1p2 / ext4 rw,relatime 0 0\nproc /proc proc rw,nosuid,nodev,noexec,relatime 0 0\n"
         "sysfs /sys sysfs rw,nosuid,nodev,noexec,relatime 0 0\ntmpfs /dev/shm tmpfs rw,nosuid,nodev 0 0\n"
     )
+    if plan.machine.platform.container:
+        names = ("hostname", "hosts", "resolv.conf")
+        mounts += "".join(f"/dev/nvme0n1p2 /etc/{name} ext4 rw,relatime 0 0\n" for name in names)
     tree.files["/proc/mounts"] = tree.files["/proc/self/mounts"] = mounts
     tree.files["/proc/self/cgroup"] = "0::/user.slice/user-0.slice/session-1.scope\n"
     tree.files["/proc/1/cgroup"] = "0::/init.scope\n"

@@ -92,6 +92,9 @@ def test_every_outcome_that_has_a_remedy_has_a_fault() -> None:
         ("no-render-group", "w7900-2gpu-epyc9354", "not-ready"),
         ("numa-balancing-on", "epyc7763-cpu-nps4", "ready-with-warnings"),
         ("cpu-computes-wrong", "epyc9575fx2-cpu", "not-ready"),
+        ("kfd-alone-lists-gpus", "w7900-2gpu-epyc9354", "not-ready"),
+        ("kfd-nodes-denied", "w7900-2gpu-epyc9354", "undetermined"),
+        ("dri-folder-closed", "w7900-2gpu-epyc9354", "not-ready"),
         ("smi-hangs", "mi210-8gpu-2hive-epyc7763x2", "ready"),
     ],
 )

@@ -11,6 +11,7 @@ from amdcheck.model.value import Known, Unknown
 from tests.corpus import needs_corpus
 from tests.facts.recorded import host_of, tree, trees
 from tests.facts.small_machine import DMI, ZEN3, machine
+from tests.gpu_hosts import IN_DOCKER
 from tests.judge import read_fact
 from tests.memory_host import memory_host
 
@@ -152,11 +153,15 @@ def test_nothing_read_says_neither_bare_metal_nor_guest() -> None:
 @pytest.mark.parametrize(
     ("files", "name", "source"),
     [
-        ({"/.dockerenv": ""}, "docker", "/.dockerenv"),
+        (IN_DOCKER, "docker", "/.dockerenv"),
         ({"/run/.containerenv": 'engine="podman"\n'}, "podman", "/run/.containerenv"),
-        ({"/.singularity.d/runscript": ""}, "apptainer", "/.singularity.d"),
         (
-            {"/.dockerenv": "", "/var/run/secrets/kubernetes.io/serviceaccount/namespace": "default"},
+            {"/.singularity.d/runscript": "", "/proc/self/mounts": "tmpfs /etc/group tmpfs rw 0 0\n"},
+            "apptainer",
+            "/.singularity.d",
+        ),
+        (
+            IN_DOCKER | {"/var/run/secrets/kubernetes.io/serviceaccount/namespace": "default"},
             "kubernetes",
             "/var/run/secrets/kubernetes.io",
         ),
@@ -187,9 +192,13 @@ def test_container(files: dict[str, str], name: str, source: str) -> None:
         {"/proc/self/cgroup": "0::/system.slice/containerd.service\n"},
         {"/proc/1/environ": "HOME=/\0notcontainer=lxc\0"},
         {"/proc/1/environ": "container=; rm -rf /\0"},
+        {"/.dockerenv": "", "/proc/self/mounts": "/dev/vda1 / ext4 rw 0 0\ntmpfs /run tmpfs rw 0 0\n"},
+        {"/.singularity.d/runscript": "", "/proc/self/mounts": "tmpfs / tmpfs rw 0 0\n\nbroken\n"},
+        {"/.dockerenv": ""},
     ],
+    ids=lambda files: "+".join(files),
 )
-def test_a_host_that_runs_containers_is_none(files: dict[str, str]) -> None:
+def test_a_host_that_runs_containers_or_was_made_from_an_image_is_none(files: dict[str, str]) -> None:
     assert platform_of(METAL | files).container is None
 
 
