@@ -100,7 +100,7 @@ class IsaSelfTest(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def read(cls, host: Host, cpu: Cpu, platform: Platform, expect: Expectations) -> IsaSelfTest:
-        offered = cpu.flags.parse(_offered)
+        offered = cpu.flags.parse(offered_sets)
         params = offered.value if isinstance(offered, Known) else ()
         test = SelfTest(name="cpu.isa", params=params, timeout_s=TIMEOUT_S)
         document = document_of(host, test, expect, _IsaDocument)
@@ -123,7 +123,8 @@ def _by_name(document: _IsaDocument) -> dict[str, KernelRun]:
     return {run.name: run for run in document.kernels}
 
 
-def _offered(flags: tuple[str, ...]) -> tuple[str, ...]:
+def offered_sets(flags: tuple[str, ...]) -> tuple[str, ...]:
+    """The rows of isa.toml whose self-tests may run where the kernel offers these flags."""
     return tuple(key for key, row in isa_table().isa.items() if set(row.flags) <= set(flags))
 
 
@@ -249,6 +250,27 @@ def _no_python(test: SelfTest) -> Unknown:
 def _source(test: SelfTest) -> str:
     where = "" if test.python is None else f" ({test.python})"
     return f"selftest {' '.join((test.name, *test.params))}{where}"
+
+
+class GroupDocument(Struct, frozen=True, kw_only=True):
+    """Base of what the child of a group prints: why it measured nothing, if so."""
+
+    lacks: str | None  # this installation has no native library
+    busy: str | None  # every CPU is in use
+
+
+class Group(Struct, frozen=True, kw_only=True):
+    """Base of the fact of a group of self-tests, which one child runs."""
+
+    source: str
+    unread: Unknown | None  # the child gave no document at all
+    lacks: str | None
+    busy: str | None
+
+
+def allowing_busy(expect: Expectations) -> tuple[str, ...]:
+    """The word by which a self-test's child may use CPUs that are in use, if so."""
+    return ("allow-busy",) if expect.allow_busy else ()
 
 
 def step_of(document: Value[D], pick: Callable[[D], tuple[Step, T | None]]) -> Value[T]:

@@ -1,1 +1,30 @@
 """Checks of the group selftest."""
+
+from __future__ import annotations
+
+from amdcheck.api import HOST, Expectations, Finding, shown, skipped, undetermined
+from amdcheck.facts.selftests import Group
+from amdcheck.knowledge.remedies import remedy
+
+
+def not_measured(check: str, group: Group, expect: Expectations) -> Finding | None:
+    """Why the child that `check` rests on measured nothing: not asked, gave no answer, no library, no idle CPU."""
+    if expect.level == "quick":
+        return undetermined(
+            check,
+            HOST,
+            "Self-tests are run at level standard and deep.",
+            shown("--level", expect.level),
+            outcome="not-asked",
+            remedy=remedy(f"{check}/not-asked"),
+        )
+    if group.unread is not None:
+        return undetermined(check, HOST, "the self-test did not run", because=group.unread)
+    if group.lacks is not None:
+        told = shown(group.source, group.lacks)
+        return undetermined(check, HOST, group.lacks, told, outcome="absent", remedy=remedy(f"{check}/absent"))
+    if group.busy is not None:
+        told = shown(group.source, group.busy, volatile=True)
+        reason = "self-tests run on CPUs that nobody uses, and there is none; --allow-busy measures all the same"
+        return skipped(check, HOST, reason, told, outcome="busy")
+    return None
