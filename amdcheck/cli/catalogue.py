@@ -11,7 +11,7 @@ from amdcheck.cli.ending import NO_CHECKS, Ending
 from amdcheck.cli.output import tell
 from amdcheck.engine import plugins
 from amdcheck.engine.registry import GROUPS, Check, Needs, all_checks
-from amdcheck.knowledge.remedies import RemedyTemplate, remedies
+from amdcheck.knowledge.remedies import RemedyTemplate, remedies, steps_on
 from amdcheck.model.expectations import Level
 from amdcheck.model.finding import Action, Owner, Step
 
@@ -95,7 +95,8 @@ def _outcome_page(id: str, row: RemedyTemplate) -> OutcomePage:
                 root=step.root,
                 reboot=step.reboot,
             )
-            for step in row.steps
+            for template in row.steps
+            for step in steps_on(template, None)
         ),
         reference=row.reference,
     )

@@ -24,6 +24,7 @@ _LIBRARY_FOLDERS = ("lib", "lib64")
 _USR_LIBRARIES = ("/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib/aarch64-linux-gnu")
 # Interpreters that container images of the field bring, looked at when no --python names one.
 _PREFIXES = ("/usr/local", "/opt/venv", "/opt/conda", "/opt/python")
+_LINKS_LIMIT = 40  # that the kernel follows
 _HIP_MAJORS = range(5, 9)  # libamdhip64.so.5 came with ROCm 5, .so.7 with ROCm 7 and 10
 _VERSION = re.compile(r"\d{1,3}(?:\.\d{1,5}){1,2}(?:[a-z]+\d*)?")
 
@@ -47,7 +48,7 @@ class BrokenRoot(Struct, frozen=True, kw_only=True):
     """A name that should lead to an installation and does not: a link to nothing, or a --rocm that is not there."""
 
     path: str
-    target: str | None  # what the link says
+    leads: tuple[str, ...]  # from link to link; the last does not exist. None of them: no link
     why: Unknown
 
     @property
@@ -104,7 +105,7 @@ def _asked_for(host: Host, path: str) -> Iterator[_Candidate | BrokenRoot]:
         return
     real = host.resolve(path)
     if isinstance(real, Unknown):
-        yield BrokenRoot(path=path, target=host.link(path).or_none(), why=real)
+        yield BrokenRoot(path=path, leads=_leads(host, path), why=real)
     else:
         yield _Candidate(root=real.value, name=path, layout="legacy")
 
@@ -137,11 +138,19 @@ def _at(host: Host, path: str) -> Iterator[_Candidate | BrokenRoot]:
 
 def _unreached(host: Host, path: str, why: Unknown) -> Iterator[_Candidate | BrokenRoot]:
     """A name that leads nowhere is a broken link; one that may not be looked into is an installation all the same."""
-    link = host.link(path)
     if why.reason in ("denied", "failed", "timeout"):
         yield _Candidate(root=path, name=path, layout=_layout(path), version=why)
-    elif isinstance(link, Known):
-        yield BrokenRoot(path=path, target=link.value, why=why)
+    elif leads := _leads(host, path):
+        yield BrokenRoot(path=path, leads=leads, why=why)
+
+
+def _leads(host: Host, path: str) -> tuple[str, ...]:
+    """Where a link leads, from link to link."""
+    found: list[str] = []
+    while len(found) < _LINKS_LIMIT and isinstance(link := host.link(path), Known):
+        path = normpath(join(dirname(path), link.value))
+        found.append(path)
+    return tuple(found)
 
 
 def _core(host: Host, path: str, above: str, *, only: bool) -> Iterator[_Candidate | BrokenRoot]:

@@ -8,7 +8,9 @@ from collections.abc import Mapping
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
+from amdcheck.knowledge.distributions import Manager, distributions, manager_of
 from amdcheck.knowledge.tables import read_toml
 from amdcheck.model.finding import Action, Owner, Remedy, Step
 
@@ -26,8 +28,11 @@ _HOLE = re.compile(r"\{(\w+):(\w+)\}")
 
 
 class StepTemplate(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One step; `on` holds its command where that differs by distribution."""
+
     text: str
     argv: tuple[str, ...] = ()
+    on: Mapping[Manager, tuple[str, ...]] = {}
     root: bool = False
     reboot: bool = False
 
@@ -52,18 +57,34 @@ def remedies(group: str) -> Mapping[str, RemedyTemplate]:
     return msgspec.convert(raw, dict[str, RemedyTemplate])
 
 
-def remedy(finding_id: str, **values: str | int) -> Remedy:
-    """The remedy of a finding, its holes filled.
+def remedy(finding_id: str, *, os_id: str | None = None, **values: str | int) -> Remedy:
+    """The remedy of a finding, its holes filled; `os_id` is the ID of os-release, for commands that differ by it.
 
     Raises KeyError for an id without a row. A value that does not fit its hole leaves that step without a command:
     it came from the host and must not reach a shell.
     """
     template = remedies(finding_id.partition(".")[0])[finding_id]
+    words = {name: str(value) for name, value in values.items()}
     return Remedy(
         action=template.action,
         owner=template.owner,
-        steps=tuple(_fill(step, {k: str(v) for k, v in values.items()}) for step in template.steps),
+        steps=tuple(_fill(step, words) for each in template.steps for step in steps_on(each, os_id)),
         reference=template.reference,
+    )
+
+
+def steps_on(step: StepTemplate, os_id: str | None) -> tuple[StepTemplate, ...]:
+    """The step with this distribution's command; where it is in no table, the step once for each command there is."""
+    manager = manager_of(os_id)
+    if manager is not None and manager in step.on:
+        return (replace(step, argv=step.on[manager], on={}),)
+    if not step.on:
+        return (step,)
+    titles: dict[tuple[str, ...], list[str]] = {}
+    for other, argv in step.on.items():
+        titles.setdefault(argv, []).append(distributions()[other].title)
+    return tuple(
+        replace(step, text=f"{step.text} (on {', '.join(names)})", argv=argv, on={}) for argv, names in titles.items()
     )
 
 

@@ -321,15 +321,21 @@ def _remedy_for(check: str, because: Unknown) -> Remedy:
             reboot=False,
         )
         return Remedy(action="investigate", owner="setup", steps=(step,), reference=None)
+    kernel_log = Step(
+        text="Look at the kernel log for its reason", argv=("dmesg", "--level=err,warn"), root=True, reboot=False
+    )
     text = {
         "absent": f"Find out why {where} does not exist on this kernel or installation",
-        "failed": f"Read {where} by hand and look at the kernel log for the error behind it",
-        "timeout": f"Find out what blocks {where}: look at the kernel log for a hung device",
+        "failed": f"Read {where} by hand",
+        "timeout": f"Find out what blocks {where}: a hung device, a dead mount",
         "not-recorded": f"Record the machine again so that {where} is in the recording, or run amdcheck on it",
     }[because.reason]
     return Remedy(
         action="investigate",
         owner="setup" if because.reason == "not-recorded" else "node",
-        steps=(Step(text=text, argv=None, root=False, reboot=False),),
+        steps=(
+            Step(text=text, argv=None, root=False, reboot=False),
+            *((kernel_log,) if because.reason in ("failed", "timeout") else ()),
+        ),
         reference=None,
     )

@@ -17,6 +17,8 @@ _SPELLED = str.maketrans(
     }
 )  # fmt: skip
 
+_MEANS_MORE = re.compile(r'["$`\\]')  # in double quotes
+
 # Runners of pipelines read lines that begin with `::` (leading blanks ignored) and `##[` or `##word[` anywhere
 # as commands to themselves.
 _COMMAND_LINE = re.compile(r"^((?:\s|\x1b\[[0-9;]*m)*:)(?=(?:\x1b\[[0-9;]*m)*:)", re.MULTILINE)
@@ -45,9 +47,12 @@ def command_line(step: Step, *, privileged: bool) -> str | None:
 
 
 def _quoted(word: str) -> str:
-    """The word for a shell; one that holds single quotes in double ones, where nothing in it means more there."""
-    if "'" in word and not set(word) & set('"$`\\!'):
-        return f'"{word}"'
+    """The word for a shell; one that holds single quotes in double ones, for `'"'"'` is hard to read and to copy.
+
+    But for `!`, which an interactive shell reads in double quotes, too.
+    """
+    if "'" in word and "!" not in word:
+        return '"' + _MEANS_MORE.sub(r"\\\g<0>", word) + '"'
     return shlex.quote(word)
 
 

@@ -22,6 +22,7 @@ from amdcheck.api import (
 from amdcheck.facts.driver import Driver, is_in_tree
 from amdcheck.facts.gpus import Gpus
 from amdcheck.facts.kfd import TOPOLOGY, Kfd
+from amdcheck.facts.platform import Platform
 from amdcheck.facts.presence import gpus_expected
 from amdcheck.knowledge.gpus import gpu_table
 from amdcheck.knowledge.remedies import remedy
@@ -30,7 +31,7 @@ ID = "gpu.driver-loaded"
 
 
 @check(ID, title="amdgpu driver loaded", level="quick", applies=gpus_expected)
-def driver_loaded(driver: Driver, gpus: Gpus, kfd: Kfd) -> Iterator[Finding]:
+def driver_loaded(driver: Driver, gpus: Gpus, kfd: Kfd, platform: Platform) -> Iterator[Finding]:
     """Whether the amdgpu kernel driver is loaded and has finished starting.
 
     Looks at /sys/module/amdgpu (a driver built into the kernel has no `initstate` there), at the KFD topology where
@@ -47,7 +48,7 @@ def driver_loaded(driver: Driver, gpus: Gpus, kfd: Kfd) -> Iterator[Finding]:
     if isinstance(driver.loaded, Unknown):
         yield _by_topology(driver.loaded, kfd)
     elif not driver.loaded.value:
-        yield _not_loaded(driver, gpus)
+        yield _not_loaded(driver, gpus, platform.os_id.or_none())
     elif driver.initstate.or_none() == "coming":
         yield undetermined(
             ID,
@@ -69,7 +70,7 @@ def driver_loaded(driver: Driver, gpus: Gpus, kfd: Kfd) -> Iterator[Finding]:
         message = "amdgpu is loaded; whether it has finished starting could not be read."
         yield undetermined(ID, HOST, message, because=driver.initstate)
     else:
-        yield _loaded(driver)
+        yield _loaded(driver, platform.os_id.or_none())
 
 
 def _by_topology(why: Unknown, kfd: Kfd) -> Finding:
@@ -80,7 +81,7 @@ def _by_topology(why: Unknown, kfd: Kfd) -> Finding:
     return undetermined(ID, HOST, "Whether amdgpu is loaded could not be read.", because=why)
 
 
-def _loaded(driver: Driver) -> Finding:
+def _loaded(driver: Driver, os_id: str | None) -> Finding:
     state = shown(driver.loaded.source, "built into the kernel") if driver.built_in else evidence(driver.initstate)
     built = driver.dkms_built.or_none()
     path = driver.module_path.or_none()
@@ -92,21 +93,21 @@ def _loaded(driver: Driver) -> Finding:
             state,
             evidence(driver.kind, note="kind of the loaded module"),
             evidence(driver.module_path),
-            remedy=remedy(f"{ID}/other-module"),
+            remedy=remedy(f"{ID}/other-module", os_id=os_id),
             expected="the module of DKMS",
             actual="the in-tree module",
         )
     return passed(ID, HOST, "amdgpu is loaded.", state, evidence(driver.kind, note="kind"))
 
 
-def _not_loaded(driver: Driver, gpus: Gpus) -> Finding:
+def _not_loaded(driver: Driver, gpus: Gpus, os_id: str | None) -> Finding:
     absent = shown(driver.loaded.source, "no amdgpu in it")
     holders = {gpu.driver.or_none() for gpu in gpus.devices}
     if gpus.devices and holders <= set(gpu_table().handed_over.drivers):
         handed = [shown(f"/sys/bus/pci/devices/{gpu.bdf}/driver", gpu.driver.or_none() or "") for gpu in gpus.devices]
         return skipped(ID, HOST, "All GPUs are handed to guests; amdgpu belongs in the guest.", *handed[:8])
     if driver.blocked_by:
-        return _blocked(driver.blocked_by, absent)
+        return _blocked(driver.blocked_by, absent, os_id)
     installed, built = driver.dkms_installed.or_none(), driver.dkms_built.or_none()
     if installed and built == ():
         return failed(
@@ -115,7 +116,7 @@ def _not_loaded(driver: Driver, gpus: Gpus) -> Finding:
             f"amdgpu is not loaded: DKMS has {', '.join(installed[:3])}, but not for the running kernel.",
             absent,
             evidence(driver.dkms_installed.parse(", ".join)),
-            remedy=remedy(f"{ID}/not-built"),
+            remedy=remedy(f"{ID}/not-built", os_id=os_id),
             expected="amdgpu built for the running kernel",
         )
     if isinstance(driver.module_path, Unknown) and driver.module_path.reason == "absent":
@@ -125,7 +126,7 @@ def _not_loaded(driver: Driver, gpus: Gpus) -> Finding:
             "amdgpu is not loaded: the running kernel has no amdgpu module.",
             absent,
             evidence(driver.module_path),
-            remedy=remedy(f"{ID}/no-module"),
+            remedy=remedy(f"{ID}/no-module", os_id=os_id),
         )
     return failed(
         f"{ID}/not-loaded",
@@ -138,7 +139,7 @@ def _not_loaded(driver: Driver, gpus: Gpus) -> Finding:
     )
 
 
-def _blocked(lines: tuple[Known[str], ...], absent: Evidence) -> Finding:
+def _blocked(lines: tuple[Known[str], ...], absent: Evidence, os_id: str | None) -> Finding:
     first = lines[0]
     return failed(
         f"{ID}/blocked",
@@ -146,5 +147,5 @@ def _blocked(lines: tuple[Known[str], ...], absent: Evidence) -> Finding:
         f"amdgpu is not loaded: `{first.value}` in {first.source} keeps it away.",
         absent,
         *(evidence(line) for line in lines[:4]),
-        remedy=remedy(f"{ID}/blocked", where=first.source),
+        remedy=remedy(f"{ID}/blocked", os_id=os_id, where=first.source),
     )

@@ -69,7 +69,7 @@ def topology(
     faults = [
         *_contradictions(kfd),
         *_off_bus(gpus),
-        *_without_node(gpus, kfd, log),
+        *_without_node(gpus, kfd, log, platform.os_id.or_none()),
         *_missing_partitions(gpus, kfd),
         *_one_way(links),
         *_broken_hives(links),
@@ -143,7 +143,7 @@ def _off_bus(gpus: Gpus) -> Iterator[Finding]:
         )
 
 
-def _without_node(gpus: Gpus, kfd: Kfd, log: KernelLog) -> Iterator[Finding]:
+def _without_node(gpus: Gpus, kfd: Kfd, log: KernelLog, os_id: str | None) -> Iterator[Finding]:
     """GPUs that amdgpu drives and the compute driver left out; nodes that the device cgroup hides are none of them.
 
     A node that could not be read may be the one that is missed.
@@ -160,7 +160,7 @@ def _without_node(gpus: Gpus, kfd: Kfd, log: KernelLog) -> Iterator[Finding]:
                 *said,
                 expected="a KFD node",
                 actual="none",
-                remedy=remedy(f"{ID}/no-node", bdf=gpu.bdf),
+                remedy=remedy(f"{ID}/no-node", os_id=os_id, bdf=gpu.bdf),
             )
 
 

@@ -22,6 +22,7 @@ from amdcheck.api import (
 from amdcheck.facts.gpus import Gpu, Gpus
 from amdcheck.facts.hmm import NORETRY, Hmm
 from amdcheck.facts.kfd import TOPOLOGY, Kfd
+from amdcheck.facts.platform import Platform
 from amdcheck.knowledge.managed_memory import Xnack, has_svm, xnack_of
 from amdcheck.knowledge.remedies import remedy
 
@@ -29,7 +30,7 @@ CHECK = "memory.managed-mode"
 
 
 @check(CHECK, title="Managed memory", level="quick", required=False, applies=has_amd_gpu)
-def managed_mode(gpus: Gpus, kfd: Kfd, hmm: Hmm) -> Iterator[Finding]:
+def managed_mode(gpus: Gpus, kfd: Kfd, hmm: Hmm, platform: Platform) -> Iterator[Finding]:
     """Which kind of memory a process gets from hipMallocManaged on this host, and why.
 
     Looks at the GPU's target, at the bit SVMAPI_SUPPORTED of its KFD node, at amdgpu's parameter noretry and, where
@@ -50,10 +51,10 @@ def managed_mode(gpus: Gpus, kfd: Kfd, hmm: Hmm) -> Iterator[Finding]:
     memory.
     """
     for gpu in gpus.devices:
-        yield _judged(gpu, kfd, hmm)
+        yield _judged(gpu, kfd, hmm, platform.os_id.or_none())
 
 
-def _judged(gpu: Gpu, kfd: Kfd, hmm: Hmm) -> Finding:
+def _judged(gpu: Gpu, kfd: Kfd, hmm: Hmm, os_id: str | None) -> Finding:
     if isinstance(gpu.driver, Unknown) and gpu.driver.reason == "absent":
         return skipped(CHECK, gpu.subject, "No driver is bound to this GPU: nothing can be allocated on it.")
     if isinstance(gpu.gfx, Unknown):
@@ -67,7 +68,7 @@ def _judged(gpu: Gpu, kfd: Kfd, hmm: Hmm) -> Finding:
     if row.mode == "never" or (gpu.is_virtual_function and not row.vf):
         who = f"{gpu.gfx.value} as a virtual function" if row.mode != "never" else gpu.gfx.value
         return _pinned(gpu, f"{who} has no XNACK")
-    return _with_xnack(gpu, gpu.gfx.value, row, _capability(gpu, kfd), hmm)
+    return _with_xnack(gpu, gpu.gfx.value, row, _capability(gpu, kfd), hmm, os_id)
 
 
 def _pinned(gpu: Gpu, why: str, *seen: Evidence) -> Finding:
@@ -75,7 +76,7 @@ def _pinned(gpu: Gpu, why: str, *seen: Evidence) -> Finding:
     return passed(CHECK, gpu.subject, text, evidence(gpu.gfx), *seen, actual="pinned host memory")
 
 
-def _with_xnack(gpu: Gpu, gfx: str, row: Xnack, capability: Value[int], hmm: Hmm) -> Finding:
+def _with_xnack(gpu: Gpu, gfx: str, row: Xnack, capability: Value[int], hmm: Hmm, os_id: str | None) -> Finding:
     """A GPU that can take page faults: does the kernel let it, and who decides."""
     if row.mode == "boot" and hmm.noretry.or_none() in (-1, 1):
         return _pinned(gpu, f"{gfx} has XNACK only when booted with amdgpu.noretry=0", evidence(hmm.noretry))
@@ -103,7 +104,7 @@ def _with_xnack(gpu: Gpu, gfx: str, row: Xnack, capability: Value[int], hmm: Hmm
             *seen,
             expected=f"{NORETRY} -1",
             actual="0",
-            remedy=remedy(f"{CHECK}/retry-forced"),
+            remedy=remedy(f"{CHECK}/retry-forced", os_id=os_id),
         )
     mode, text = _mode(gpu, row)
     return passed(CHECK, gpu.subject, text, *seen, actual=mode)

@@ -21,6 +21,7 @@ from amdcheck.api import (
 from amdcheck.facts.gpus import Gpu, Gpus
 from amdcheck.facts.miopen import MiopenInstall, MiopenInstalls, has_library_for_gpus
 from amdcheck.facts.miopen_user import MiopenUser
+from amdcheck.facts.platform import Platform
 from amdcheck.knowledge import miopen as table
 from amdcheck.knowledge.remedies import remedy
 from amdcheck.knowledge.rocm import release_of
@@ -31,7 +32,7 @@ _FIND, _PERF = (".HIP.fdb.txt",), (".db.txt", ".db")
 
 
 @check(ID, title="MIOpen system database", level="quick", required=False, applies=has_library_for_gpus)
-def database(miopen: MiopenInstalls, user: MiopenUser, gpus: Gpus) -> Iterator[Finding]:
+def database(miopen: MiopenInstalls, user: MiopenUser, gpus: Gpus, platform: Platform) -> Iterator[Finding]:
     """Whether the databases that came with MIOpen hold results for these GPUs, under the name the library looks for.
 
     A database is named by gfx target and number of compute units: gfx942130 for a whole MI300X (304 in hex),
@@ -46,6 +47,7 @@ def database(miopen: MiopenInstalls, user: MiopenUser, gpus: Gpus) -> Iterator[F
 
     Source: MIOpen handle.hpp, find_db.cpp, execution_context.hpp; rocm-libraries #8802, #9529, #10050.
     """
+    os_id = platform.os_id.or_none()
     targets: set[Target] = set()
     for gpu in gpus.devices:
         found = _targets(gpu)
@@ -56,11 +58,11 @@ def database(miopen: MiopenInstalls, user: MiopenUser, gpus: Gpus) -> Iterator[F
         if isinstance(install.library, Unknown):
             yield skipped(ID, install.subject, "There is no MIOpen library here, see miopen.version.")
         elif isinstance(install.system_db.names, Unknown):
-            yield _no_folder(install, install.system_db.names)
+            yield _no_folder(install, install.system_db.names, os_id)
         else:
             names = frozenset(install.system_db.names.value)
             for gfx, units in sorted(targets):
-                yield _target(install, names, gfx, units, xnack=user.xnack)
+                yield _target(install, names, gfx, units, xnack=user.xnack, os_id=os_id)
 
 
 def _targets(gpu: Gpu) -> set[Target]:
@@ -77,7 +79,7 @@ def _without_target(gpu: Gpu) -> Finding:
     return undetermined(ID, gpu.subject, "The GPU's target and compute units could not be read.", because=why)
 
 
-def _no_folder(install: MiopenInstall, why: Unknown) -> Finding:
+def _no_folder(install: MiopenInstall, why: Unknown, os_id: str | None) -> Finding:
     subject = Subject(kind="path", id=install.system_db.path)
     if why.reason != "absent":
         return undetermined(ID, subject, "MIOpen's database folder could not be read.", because=why)
@@ -86,7 +88,7 @@ def _no_folder(install: MiopenInstall, why: Unknown) -> Finding:
         subject,
         "MIOpen's database folder is missing: every shape is searched for at first use.",
         evidence(why),
-        remedy=remedy(f"{ID}/no-folder"),
+        remedy=remedy(f"{ID}/no-folder", os_id=os_id),
     )
 
 
@@ -100,7 +102,9 @@ def library_version(install: MiopenInstall) -> str | None:
     return row.miopen if row is not None else None
 
 
-def _target(install: MiopenInstall, names: frozenset[str], gfx: str, units: int, *, xnack: bool) -> Finding:
+def _target(
+    install: MiopenInstall, names: frozenset[str], gfx: str, units: int, *, xnack: bool, os_id: str | None
+) -> Finding:
     bases = table.base_names(gfx, units, xnack=xnack)
     folder = install.system_db.path
     subject = Subject(kind="path", id=join(folder, bases[0]))
@@ -115,7 +119,7 @@ def _target(install: MiopenInstall, names: frozenset[str], gfx: str, units: int,
         if find is not None or perf is not None:
             listing = shown(folder, f"{find or perf} alone")
     nearest = _nearest(names, gfx, units, xnack=xnack)
-    return _inexact(version, nearest, gfx, units, bases, subject, listing)
+    return _inexact(version, nearest, gfx, units, bases, subject, listing, os_id)
 
 
 def _present(names: frozenset[str], base: str, suffixes: tuple[str, ...]) -> str | None:
@@ -139,6 +143,7 @@ def _inexact(
     bases: tuple[str, ...],
     subject: Subject,
     listing: Evidence,
+    os_id: str | None,
 ) -> Finding:
     """The exact name is missing, wholly or in part: what that means depends on the library's release."""
     if version is None:
@@ -153,7 +158,7 @@ def _inexact(
             subject,
             f"MIOpen {version} ships tuning results for {gfx} with {units} compute units; here they are missing.",
             listing,
-            remedy=remedy(f"{ID}/missing"),
+            remedy=remedy(f"{ID}/missing", os_id=os_id),
             expected=f"{bases[0]}{_FIND[0]} and {bases[0]}{_PERF[0]}",
         )
     if nearest is None and not table.ships_for(gfx, version):

@@ -21,6 +21,7 @@ from amdcheck.api import (
 )
 from amdcheck.facts.gpus import Gpus
 from amdcheck.facts.miopen import KernelDb, MiopenInstall, MiopenInstalls, has_library_for_gpus
+from amdcheck.facts.platform import Platform
 from amdcheck.knowledge import miopen as table
 from amdcheck.knowledge.remedies import remedy
 
@@ -28,7 +29,7 @@ ID = "miopen.kernel-cache"
 
 
 @check(ID, title="MIOpen precompiled kernels", level="quick", required=False, applies=has_library_for_gpus)
-def kernel_cache(miopen: MiopenInstalls, gpus: Gpus) -> Iterator[Finding]:
+def kernel_cache(miopen: MiopenInstalls, gpus: Gpus, platform: Platform) -> Iterator[Finding]:
     """Whether MIOpen's databases of precompiled kernels (.kdb) are installed for these GPUs, and are real databases.
 
     They come in packages of their own, one a target (miopen-hip-gfx90akdb). Without them the first request of every
@@ -47,10 +48,10 @@ def kernel_cache(miopen: MiopenInstalls, gpus: Gpus) -> Iterator[Finding]:
             yield skipped(ID, install.subject, "There is no database folder here, see miopen.database.")
             continue
         for gfx in targets:
-            yield _judge(install, gfx, frozenset(install.system_db.names.value))
+            yield _judge(install, gfx, frozenset(install.system_db.names.value), platform.os_id.or_none())
 
 
-def _judge(install: MiopenInstall, gfx: str, names: frozenset[str]) -> Finding:
+def _judge(install: MiopenInstall, gfx: str, names: frozenset[str], os_id: str | None) -> Finding:
     folder = install.system_db.path
     subject = Subject(kind="path", id=join(folder, f"{gfx}.kdb"))
     found = [db for db in install.system_db.kernel_dbs if _is_for(db.name, gfx)]
@@ -63,7 +64,7 @@ def _judge(install: MiopenInstall, gfx: str, names: frozenset[str]) -> Finding:
         subject,
         f"The precompiled kernels for {gfx} are not installed: the first use of every shape waits for the compiler.",
         shown(folder, f"{len(names)} files, no .kdb for {gfx}"),
-        remedy=remedy(f"{ID}/missing", package=f"miopen-hip-{gfx}kdb"),
+        remedy=remedy(f"{ID}/missing", os_id=os_id, package=f"miopen-hip-{gfx}kdb"),
         expected=f"{gfx}.kdb",
     )
 

@@ -19,6 +19,7 @@ from amdcheck.api import (
     warned,
 )
 from amdcheck.facts.miopen import MiopenInstall, MiopenInstalls, has_miopen
+from amdcheck.facts.platform import Platform
 from amdcheck.facts.rocm import RocmInstalls
 from amdcheck.knowledge.miopen import Carried, carried_by
 from amdcheck.knowledge.remedies import remedy
@@ -30,7 +31,7 @@ ID = "miopen.version"
 
 
 @check(ID, title="MIOpen version", level="quick", required=False, applies=has_miopen)
-def version(miopen: MiopenInstalls, rocm: RocmInstalls) -> Iterator[Finding]:
+def version(miopen: MiopenInstalls, rocm: RocmInstalls, platform: Platform) -> Iterator[Finding]:
     """Whether every ROCm installation has the MIOpen of its own release, and PyTorch wheels the one they name.
 
     MIOpen runs the convolutions. A library of another release reads databases that it does not understand, or none,
@@ -52,12 +53,12 @@ def version(miopen: MiopenInstalls, rocm: RocmInstalls) -> Iterator[Finding]:
         )
         yield skipped(ID, HOST, "No ROCm installation is there to look for MIOpen in, see rocm.version.", told)
     for install in miopen.installs:
-        yield _judge(install)
+        yield _judge(install, platform.os_id.or_none())
 
 
-def _judge(install: MiopenInstall) -> Finding:
+def _judge(install: MiopenInstall, os_id: str | None) -> Finding:
     if isinstance(install.library, Unknown):
-        return _no_library(install, install.library)
+        return _no_library(install, install.library, os_id)
     read = _read(install)
     stated = {value.value for value in (install.api, install.header, install.package) if isinstance(value, Known)}
     if len(stated) > 1:
@@ -66,15 +67,15 @@ def _judge(install: MiopenInstall) -> Finding:
             install.subject,
             f"Library, header and package name different versions: {', '.join(sorted(stated))}.",
             *read,
-            remedy=remedy(f"{ID}/inconsistent"),
+            remedy=remedy(f"{ID}/inconsistent", os_id=os_id),
         )
     if isinstance(install.rocm_version, Unknown):
         message = "The ROCm release that this MIOpen belongs to could not be read."
         return undetermined(ID, install.subject, message, *read, because=install.rocm_version)
-    return _against_release(install, install.rocm_version.value, read)
+    return _against_release(install, install.rocm_version.value, read, os_id)
 
 
-def _no_library(install: MiopenInstall, why: Unknown) -> Finding:
+def _no_library(install: MiopenInstall, why: Unknown, os_id: str | None) -> Finding:
     if why.reason != "absent":
         return undetermined(ID, install.subject, "Whether there is a MIOpen library could not be read.", because=why)
     return warned(
@@ -82,7 +83,7 @@ def _no_library(install: MiopenInstall, why: Unknown) -> Finding:
         install.subject,
         "This ROCm installation has no MIOpen: frameworks that use it for convolutions will not load.",
         evidence(why),
-        remedy=remedy(f"{ID}/missing"),
+        remedy=remedy(f"{ID}/missing", os_id=os_id),
         expected="libMIOpen.so.1",
     )
 
@@ -93,7 +94,7 @@ def _read(install: MiopenInstall) -> tuple[Evidence, ...]:
     return tuple(evidence(value) for value in values if isinstance(value, Known))
 
 
-def _against_release(install: MiopenInstall, release: str, read: tuple[Evidence, ...]) -> Finding:
+def _against_release(install: MiopenInstall, release: str, read: tuple[Evidence, ...], os_id: str | None) -> Finding:
     built_for = install.built_for.or_none()
     if built_for is not None and not _same(built_for, release):
         return warned(
@@ -101,7 +102,7 @@ def _against_release(install: MiopenInstall, release: str, read: tuple[Evidence,
             install.subject,
             f"The library is of ROCm {built_for}, its installation is ROCm {release}.",
             *read,
-            remedy=remedy(f"{ID}/mismatch"),
+            remedy=remedy(f"{ID}/mismatch", os_id=os_id),
             expected=f"MIOpen of ROCm {release}",
             actual=f"MIOpen of ROCm {built_for}",
         )
@@ -114,7 +115,7 @@ def _against_release(install: MiopenInstall, release: str, read: tuple[Evidence,
             *read,
             remedy=remedy(f"{ID}/not-in-table"),
         )
-    return _against_table(install, release, row, read)
+    return _against_table(install, release, row, read, os_id)
 
 
 def _same(one: str, other: str) -> bool:
@@ -124,7 +125,9 @@ def _same(one: str, other: str) -> bool:
     return a[:shared] == b[:shared]
 
 
-def _against_table(install: MiopenInstall, release: str, row: Carried, read: tuple[Evidence, ...]) -> Finding:
+def _against_table(
+    install: MiopenInstall, release: str, row: Carried, read: tuple[Evidence, ...], os_id: str | None
+) -> Finding:
     carried = f"MIOpen {row.miopen}{' or later' if row.at_least else ''}"
     rule = shown(row.source, carried, note=f"ROCm {row.rocm}")
     if isinstance(install.version, Known):
@@ -137,7 +140,7 @@ def _against_table(install: MiopenInstall, release: str, row: Carried, read: tup
             f"MIOpen is {install.version.value}, ROCm {release} carries {row.miopen}.",
             *read,
             rule,
-            remedy=remedy(f"{ID}/mismatch"),
+            remedy=remedy(f"{ID}/mismatch", os_id=os_id),
             expected=carried,
             actual=install.version.value,
         )

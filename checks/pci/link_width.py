@@ -136,7 +136,7 @@ def _narrow(gpu: Gpu, device: PciDevice, row: GpuProduct | None, narrow: list[Li
         *seen,
         expected=expected,
         actual=actual,
-        remedy=remedy(f"{ID}/degraded", bdf=gpu.bdf, port=worst.upper or gpu.bdf),
+        remedy=remedy(f"{ID}/degraded", port=worst.upper or "", device=worst.lower),
     )
 
 

@@ -61,13 +61,14 @@ def driver_compat(rocm: RocmInstalls, driver: Driver, platform: Platform) -> Ite
 
 def _broken(broken: BrokenRoot) -> Finding:
     subject = Subject(kind="path", id=broken.path)
-    if broken.target is None:
+    if not broken.leads:
         return undetermined(ID, subject, "There is no ROCm installation at this path.", because=broken.why)
     return warned(
         f"{ID}/dangling",
         subject,
-        f"{broken.path} is a link to {broken.target}, which does not exist.",
-        shown(broken.path, f"-> {broken.target}"),
+        f"{broken.path} leads to {broken.leads[-1]}, which is gone: programs that look for ROCm there find none.",
+        shown(broken.path, " ".join(f"-> {place}" for place in broken.leads)),
+        expected="a link to an installation that is there",
         remedy=remedy(f"{ID}/dangling", path=broken.path),
     )
 

@@ -38,7 +38,7 @@ def version(rocm: RocmInstalls, expect: Expectations) -> Iterator[Finding]:
     if not rocm.roots and isinstance(rocm.searched, Unknown):
         yield undetermined(ID, HOST, "Where ROCm might be installed could not be read.", because=rocm.searched)
     for broken in rocm.broken:
-        if broken.target is None:
+        if not broken.leads:
             yield undetermined(ID, broken.subject, "There is no ROCm installation at this path.", because=broken.why)
         else:
             yield skipped(ID, broken.subject, "The link leads nowhere, see rocm.driver-compat.")

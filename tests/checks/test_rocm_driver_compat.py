@@ -98,9 +98,11 @@ def test_installation_without_a_version_is_unknown() -> None:
 
 
 def test_link_to_an_installation_that_is_gone_warns() -> None:
-    finding = only(found({"/opt/other/x": ""}, links={"/opt/rocm": "/opt/rocm-6.2.0"}))
+    links = {"/opt/rocm": "/etc/alternatives/rocm", "/etc/alternatives/rocm": "/opt/rocm-6.2.0"}
+    finding = only(found({"/opt/other/x": ""}, links=links))
     assert summary(finding) == ("rocm.driver-compat/dangling", "warn", "path /opt/rocm")
-    assert values(finding) == ["-> /opt/rocm-6.2.0"]
+    assert finding.message.startswith("/opt/rocm leads to /opt/rocm-6.2.0, which is gone")
+    assert values(finding) == ["-> /etc/alternatives/rocm -> /opt/rocm-6.2.0"]
 
 
 def test_rocm_option_that_leads_nowhere_is_unknown() -> None:

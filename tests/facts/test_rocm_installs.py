@@ -147,15 +147,18 @@ def test_rocm_option_names_the_only_root_that_is_judged() -> None:
 def test_rocm_option_that_leads_nowhere() -> None:
     read = installs(legacy("6.4.1"), rocm_root="/opt/rocm-9.9")
     assert read.roots == ()
-    assert [(broken.path, broken.target, broken.why.reason) for broken in read.broken] == [
-        ("/opt/rocm-9.9", None, "absent")
+    assert [(broken.path, broken.leads, broken.why.reason) for broken in read.broken] == [
+        ("/opt/rocm-9.9", (), "absent")
     ]
 
 
 def test_dangling_link_after_an_uninstall() -> None:
-    read = installs({"/opt/x/y": ""}, links={"/opt/rocm": "/opt/rocm-6.2.0"})
+    links = {"/opt/rocm": "/etc/alternatives/rocm", "/etc/alternatives/rocm": "/opt/rocm-6.2.0"}
+    read = installs({"/opt/x/y": "", "/etc/x": ""}, links=links)
     assert read.roots == ()
-    assert [(broken.path, broken.target) for broken in read.broken] == [("/opt/rocm", "/opt/rocm-6.2.0")]
+    assert [(broken.path, broken.leads) for broken in read.broken] == [
+        ("/opt/rocm", ("/etc/alternatives/rocm", "/opt/rocm-6.2.0"))
+    ]
 
 
 def test_folder_left_behind_by_an_uninstall_is_no_installation() -> None:

@@ -1,0 +1,107 @@
+"""Every remedy as an operator reads it at night: its commands run as they stand, and say when they need root."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from amdcheck.knowledge.distributions import distributions, manager_of
+from amdcheck.knowledge.remedies import StepTemplate, remedies, remedy, steps_on
+
+TABLES = sorted((Path(__file__).parents[2] / "amdcheck" / "knowledge" / "remedies").glob("*.toml"))
+STEPS = {
+    f"{id} {number}.{variant}": step
+    for table in TABLES
+    for id, row in remedies(table.stem).items()
+    for number, template in enumerate(row.steps, start=1)
+    for variant, step in enumerate(steps_on(template, None), start=1)
+    if step.argv
+}
+SCRIPTS = {id: step for id, step in STEPS.items() if step.argv[0] == "sh"}
+# What asks for root, wherever it stands in a command: programs, and writing to what root owns.
+NEED_ROOT = re.compile(
+    r"\b(dmesg|journalctl -k|modprobe(?!\.)|usermod|udevadm|dmidecode|sysctl -w|lspci -vv|systemctl reboot|chmod"
+    r"|dkms autoinstall|apt-get|dnf|zypper|update-initramfs|dracut|update-alternatives)\b"
+    r"|(> ?|tee )/(sys|etc)/|> (driver|current)"
+)
+# Programs of every host, and those of what the remedy is about.
+PROGRAMS = {
+    "amdcheck", "awk", "cat", "chmod", "cpuid", "dkms", "dmesg", "dmidecode", "dpkg-query", "dracut", "env", "findmnt",
+    "grep", "head", "journalctl", "ls", "lspci", "modprobe", "namei", "ps", "rm", "rpm", "sh", "sysctl", "systemctl",
+    "tuned-adm", "update-alternatives", "update-initramfs", "usermod", "which", "apt-get", "dnf", "zypper",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("step", STEPS.values(), ids=STEPS)
+def test_a_command_says_whether_it_needs_root(step: StepTemplate) -> None:
+    line = " ".join(step.argv)
+    assert step.root == (NEED_ROOT.search(line) is not None or step.argv[0] in ("rm", "namei"))
+
+
+@pytest.mark.parametrize("step", STEPS.values(), ids=STEPS)
+def test_a_command_is_one_that_a_host_has(step: StepTemplate) -> None:
+    assert step.argv[0] in PROGRAMS or step.argv[0] == "{tool:package}"
+
+
+@pytest.mark.parametrize("step", SCRIPTS.values(), ids=SCRIPTS)
+def test_a_script_is_one_that_the_shell_can_read(step: StepTemplate) -> None:
+    shell, option, script = step.argv
+    assert (shell, option) == ("sh", "-c")
+    filled = re.sub(r"\{\w+:\w+\}", "x", script)
+    assert subprocess.run(["sh", "-n", "-c", filled], capture_output=True, text=True, check=False).stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("os_id", "command"),
+    [
+        ("ubuntu", ("apt-get", "install", "miopen-hip-gfx90akdb")),
+        ("rocky", ("dnf", "install", "miopen-hip-gfx90akdb")),
+        ("sles", ("zypper", "install", "miopen-hip-gfx90akdb")),
+    ],
+)
+def test_a_package_is_installed_the_way_of_the_host(os_id: str, command: tuple[str, ...]) -> None:
+    (step,) = remedy("miopen.kernel-cache/missing", os_id=os_id, package="miopen-hip-gfx90akdb").steps
+    assert step.argv == command
+    assert step.root
+    assert " on " not in step.text
+
+
+@pytest.mark.parametrize("os_id", [None, "arch"])
+def test_every_way_is_told_where_the_distribution_is_in_no_table(os_id: str | None) -> None:
+    steps = remedy("gpu.driver-loaded/blocked", os_id=os_id, where="/etc/modprobe.d/x.conf").steps
+    told = {step.text.partition(" (on ")[2]: step.argv for step in steps if "initial ramdisk" in step.text}
+    assert told == {
+        "Debian and Ubuntu)": ("update-initramfs", "-u", "-k", "all"),
+        "RHEL and its kin, SLES and openSUSE)": ("dracut", "--force", "--regenerate-all"),
+    }
+
+
+def test_a_distribution_has_one_package_manager() -> None:
+    ids = [id for row in distributions().values() for id in row.ids]
+    assert len(ids) == len(set(ids))
+    assert (manager_of("debian"), manager_of("rhel"), manager_of("sles"), manager_of(None)) == (
+        "apt",
+        "dnf",
+        "zypper",
+        None,
+    )
+
+
+def test_both_ends_of_a_narrow_link_have_their_command() -> None:
+    steps = remedy("pci.link-width/degraded", port="0000:00:01.1", device="0000:01:00.0").steps
+    assert [step.argv for step in steps[:2]] == [
+        ("lspci", "-vv", "-s", "0000:00:01.1"),
+        ("lspci", "-vv", "-s", "0000:01:00.0"),
+    ]
+
+
+def test_a_gpu_is_taken_back_from_another_driver_by_commands_alone() -> None:
+    steps = remedy("gpu.present/other-driver", bdf="0000:03:00.0").steps
+    scripts = [step.argv[2] for step in steps if step.argv is not None and step.argv[0] == "sh"]
+    assert scripts == [
+        "cd /sys/bus/pci/devices/0000:03:00.0 && echo > driver_override && echo 0000:03:00.0 > driver/unbind",
+        "modprobe amdgpu && echo 0000:03:00.0 > /sys/bus/pci/drivers/amdgpu/bind",
+    ]
