@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import date
@@ -16,9 +15,12 @@ from msgspec import Struct
 from msgspec.structs import fields, replace
 
 from amdcheck.engine.registry import Check
+from amdcheck.host.apart import ASK_SECONDS, apart
+from amdcheck.host.files import read_regular
 from amdcheck.knowledge.profiles import Profile, profiles
 from amdcheck.knowledge.remedies import remedies
 from amdcheck.model.errors import InputError
+from amdcheck.model.expectations import wrong_expectation
 from amdcheck.model.finding import RESERVED_OUTCOMES, Finding, Waived
 from amdcheck.model.text import printable
 
@@ -29,7 +31,7 @@ else:
 
 PRESENCE = "gpu.present"
 
-_LIMIT = 1 << 20  # bytes of a policy file
+_LIMIT = 64 << 10  # bytes of a policy file
 
 # What is right for each key, in the words of an error.
 _RIGHT: Mapping[str, str] = {
@@ -81,39 +83,45 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def read_policy(path: Path, known_checks: frozenset[str]) -> Policy:
-    """The policy in a TOML file. Raises InputError with one sentence for anything wrong with it."""
-    where = f"policy {path}"
+    """The policy in a TOML file. Raises InputError with one sentence for anything wrong with it.
+
+    It is read apart, for the file may lie on a dead mount, and 64 KiB of nested keys cost a parser many seconds.
+    """
+    where = f"policy {printable(str(path))}"
+
+    def read() -> bytes:
+        return msgspec.msgpack.encode(_parsed(read_regular(path, _LIMIT + 1), known_checks, where))
+
     try:
-        with open(path, "rb") as file:
-            text = file.read(_LIMIT + 1)
+        return msgspec.msgpack.decode(apart(read), type=Policy)
+    except TimeoutError:
+        raise InputError(
+            f"{where}: is not read within {ASK_SECONDS:g} s; it lies on a dead mount, or nests too deeply"
+        ) from None
     except OSError as error:
         raise InputError(f"{where}: cannot be read: {error.strerror}") from None
+
+
+def _parsed(text: bytes, known_checks: frozenset[str], where: str) -> Policy:
     if len(text) > _LIMIT:
-        raise InputError(f"{where}: larger than {_LIMIT >> 20} MiB; that is no policy")
+        raise InputError(f"{where}: larger than {_LIMIT >> 10} KiB; that is no policy")
     try:
         raw = tomllib.loads(text.decode())
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise InputError(f"{where}: not TOML: {error}") from None
-    _refuse_what_does_not_fit(raw, Policy, where, "")
+        _refuse_what_does_not_fit(raw, Policy, where, "")
+    except RecursionError:
+        raise InputError(f"{where}: nests too deeply; that is no policy") from None
+    except ValueError as error:  # among them UnicodeDecodeError, TOMLDecodeError, and a number of too many digits
+        raise InputError(f"{where}: not TOML: {printable(str(error), limit=200)}") from None
     policy = msgspec.convert(raw, Policy)
     for id in policy.checks:
         if not any(fnmatchcase(check, id) for check in known_checks):
             raise InputError(f"{where}: checks.{id!r} names no check{_nearest(id, known_checks)}")
     for waiver in policy.waive:
         _refuse_unnamed_finding(waiver.id, where, known_checks)
-    if policy.expect.gpus is not None and policy.expect.gpus < 0:
-        raise InputError(f"{where}: expect.gpus must not be negative")
-    if policy.expect.gfx is not None and not re.fullmatch(r"gfx[0-9a-f]{3,5}", policy.expect.gfx):
-        raise InputError(f"{where}: expect.gfx {policy.expect.gfx!r} is no target; write it as gfx942")
-    if policy.expect.rocm is not None:
-        from packaging.specifiers import InvalidSpecifier, SpecifierSet
-
-        try:
-            SpecifierSet(policy.expect.rocm)
-        except InvalidSpecifier:
-            raise InputError(
-                f"{where}: expect.rocm {policy.expect.rocm!r} is no version range; write >=6.4,<11"
-            ) from None
+    expect = policy.expect
+    wrong = wrong_expectation(gpus=expect.gpus, gfx=expect.gfx, rocm=expect.rocm)
+    if wrong is not None:
+        raise InputError(f"{where}: {wrong}")
     return policy
 
 

@@ -46,7 +46,7 @@ def apart(call: Callable[[], bytes | None], *, seconds: float = ASK_SECONDS) -> 
     if kind == "refused":
         raise InputError(data.decode())
     if kind == "failed":
-        raise OSError(number, os.strerror(number) if number else data.decode())
+        raise OSError(number, data.decode())
     if kind == "broke":
         raise RuntimeError(data.decode())
     return data
@@ -62,7 +62,7 @@ def _answer(call: Callable[[], bytes | None], pipe: int) -> None:
     except InputError as error:
         answer = ("refused", 0, str(error).encode("utf-8", "backslashreplace"))
     except OSError as error:
-        answer = ("failed", error.errno or 0, str(error).encode("utf-8", "backslashreplace"))
+        answer = ("failed", error.errno or 0, (error.strerror or str(error)).encode("utf-8", "backslashreplace"))
     except BaseException as error:
         answer = ("broke", 0, f"{type(error).__name__}: {error}".encode("utf-8", "backslashreplace"))
     finally:

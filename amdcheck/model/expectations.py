@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 from msgspec import Struct
@@ -22,3 +23,27 @@ class Expectations(Struct, frozen=True, kw_only=True):
     service: str | None = None
     pid: int | None = None
     allow_busy: bool = False
+
+
+GPUS_LIMIT = 4096  # more than any machine has
+PID_LIMIT = 1 << 22  # Linux include/linux/threads.h: PID_MAX_LIMIT
+
+
+def wrong_expectation(*, gpus: int | None, gfx: str | None, rocm: str | None, pid: int | None = None) -> str | None:
+    """What cannot be expected of any machine, as the end of a sentence; None when all of it can be."""
+    if gpus is not None and gpus < 0:
+        return "expect.gpus must not be negative"
+    if gpus is not None and gpus > GPUS_LIMIT:
+        return f"expect.gpus is more than {GPUS_LIMIT}, which no machine has"
+    if gfx is not None and not re.fullmatch(r"gfx[0-9a-f]{3,5}", gfx):
+        return f"expect.gfx {gfx!r} is no target; write it as gfx942"
+    if pid is not None and not 0 < pid <= PID_LIMIT:
+        return f"{pid} is not the number of a process"
+    if rocm is not None:
+        from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+        try:
+            SpecifierSet(rocm)
+        except InvalidSpecifier:
+            return f"expect.rocm {rocm!r} is no version range; write >=6.4,<11"
+    return None

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import os
+import time
+from collections.abc import Callable
 from datetime import date
 from itertools import permutations
 from pathlib import Path
@@ -24,6 +27,7 @@ from amdcheck.engine.registry import Check, Needs
 from amdcheck.model.errors import InputError
 from amdcheck.model.finding import Finding, Remedy, Step
 from amdcheck.model.value import Unknown
+from tests.standins.hungfs import dead_mount
 
 REMEDY = Remedy(
     action="configure", owner="node", steps=(Step(text="t", argv=None, root=False, reboot=False),), reference=None
@@ -101,6 +105,10 @@ def test_the_contracts_policy_is_read(tmp_path: Path) -> None:
         ("[expect]\ngpus = -1", "expect.gpus must not be negative"),
         ("[expect]\ngfx = 'mi300x'", "expect.gfx 'mi300x' is no target"),
         ("[expect]\nrocm = 'six'", "expect.rocm 'six' is no version range"),
+        ("[expect]\ngpus = 1000000000000000000000000000000", "expect.gpus is more than 4096, which no machine has"),
+        ("[expect]\ngpus = " + "9" * 5000, "not TOML: Exceeds the limit"),
+        ("x = " + "[" * 20000, "nests too deeply; that is no policy"),
+        ("#" * (65 << 10), "larger than 64 KiB; that is no policy"),
         ("a = ", "not TOML"),
         (
             "[[waive]]\nid = 'gpu.present/nune'\nreason = 'x'\nuntil = 2027-01-01",
@@ -126,6 +134,25 @@ def test_a_wrong_policy_gets_one_sentence(tmp_path: Path, text: str, sentence: s
 
 def test_every_key_of_a_policy_says_what_is_right_for_it() -> None:
     assert set(_RIGHT) == {f.encode_name for kind in (Policy, Expect, CheckPolicy, Waiver) for f in fields(kind)}
+
+
+def test_a_policy_that_costs_its_parser_seconds_is_given_up(tmp_path: Path) -> None:
+    began = time.monotonic()
+    with pytest.raises(InputError, match=r"is not read within 2 s; it lies on a dead mount, or nests too deeply$"):
+        read_policy(policy_file(tmp_path, "a." * 32000 + "a = 1"), CHECKS)
+    assert time.monotonic() - began < 5.0
+
+
+def test_a_policy_on_a_dead_mount_is_given_up() -> None:
+    with dead_mount() as folder, pytest.raises(InputError, match=r"it lies on a dead mount"):
+        read_policy(folder / "policy.toml", CHECKS)
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_a_policy_that_is_no_file_is_refused(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    make(tmp_path / "policy.toml")
+    with pytest.raises(InputError, match=r"^policy .*: cannot be read: it is not a file$"):
+        read_policy(tmp_path / "policy.toml", CHECKS)
 
 
 def test_a_missing_policy_file(tmp_path: Path) -> None:

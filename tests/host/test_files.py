@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import stat
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
-from amdcheck.host.files import write_whole
+from amdcheck.host.files import read_regular, write_all, write_whole
 
 
 def mode(path: Path) -> int:
@@ -77,3 +78,44 @@ def test_a_device_and_a_pipe_are_written_to(tmp_path: Path) -> None:
     reader.join(10)
     assert read == [b"through"]
     assert stat.S_ISFIFO(pipe.stat().st_mode)
+
+
+def test_a_pipe_that_nobody_reads_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="nobody reads this pipe"):
+        write_whole(tmp_path / "pipe", b"x", private=False)
+
+
+def test_a_slow_reader_of_a_pipe_gets_everything() -> None:
+    ours, theirs = os.pipe()
+    os.set_blocking(theirs, False)
+    data = os.urandom(300_000)
+    read = bytearray()
+
+    def read_slowly() -> None:
+        while piece := os.read(ours, 50_000):
+            read.extend(piece)
+            time.sleep(0.01)
+
+    reader = threading.Thread(target=read_slowly)
+    reader.start()
+    write_all(theirs, data)
+    os.close(theirs)
+    reader.join(10)
+    os.close(ours)
+    assert read == data
+
+
+@pytest.mark.parametrize("kept", [0o600, 0o640, 0o444])
+def test_a_file_keeps_the_mode_of_the_one_it_replaces(tmp_path: Path, kept: int) -> None:
+    file = tmp_path / "r.json"
+    file.write_text("old")
+    file.chmod(kept)
+    write_whole(file, b"new", private=False)
+    assert (file.read_bytes(), mode(file)) == (b"new", kept)
+
+
+def test_a_pipe_is_no_file_to_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="it is not a file"):
+        read_regular(tmp_path / "pipe", 10)
