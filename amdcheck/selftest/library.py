@@ -191,6 +191,11 @@ class Library:
         """Link `lines` lines of 64 bytes (a power of two, at least four) into one cycle that looks random."""
         self._library.amdcheck_chase_link(base, lines)
 
+    def chase_differences(self, base: int, lines: int) -> int:
+        """How many of the lines are not linked as `chase_link` links them."""
+        found: int = self._library.amdcheck_chase_differences(base, lines)
+        return found
+
     def time_chase(self, position: int, hops: int) -> tuple[float, int]:
         """Seconds for `hops` hops (a multiple of eight) along the links, and where they end."""
         at = ctypes.c_void_p(position)
@@ -271,6 +276,7 @@ def _declare(library: ctypes.CDLL) -> None:
         ("triad_operands", None, (pointer, pointer, size)),
         ("triad_differences", size, (pointer, size, ctypes.POINTER(size))),
         ("chase_link", None, (pointer, size)),
+        ("chase_differences", size, (pointer, size)),
         ("time_chase", seconds, (ctypes.POINTER(pointer), size)),
         ("time_sharing", seconds, (ctypes.POINTER(number), pointer, pointer, size, size)),
         ("pattern_fill", None, (pointer, size, number, size, place)),

@@ -109,6 +109,9 @@ AMDCHECK_API uint64_t amdcheck_triad_differences(const double *a, uint64_t count
 /* Link `lines` lines of 64 bytes (a power of two, at least four) into one cycle in an order that looks random. */
 AMDCHECK_API void amdcheck_chase_link(void *base, uint64_t lines);
 
+/* How many of these lines are not linked as amdcheck_chase_link links them. */
+AMDCHECK_API uint64_t amdcheck_chase_differences(const void *base, uint64_t lines);
+
 /* Seconds for `hops` hops (a multiple of eight) from *position along the links; *position is where they end. */
 AMDCHECK_API double amdcheck_time_chase(void **position, uint64_t hops);
 

@@ -17,13 +17,23 @@
 /* x -> 1664525 x + 1013904223 modulo a power of two visits every number once (Hull and Dobell 1962; the constants are
  * those of Knuth and Lewis), in an order that no prefetcher follows. It needs no list of places, so that 64 MiB are
  * linked in some ten milliseconds. */
+static uint64_t line_after(uint64_t line, uint64_t lines) { return (line * 1664525 + 1013904223) & (lines - 1); }
+
 void amdcheck_chase_link(void *base, uint64_t lines) {
     uint64_t line = 0;
     do {
-        const uint64_t next = (line * 1664525 + 1013904223) & (lines - 1);
+        const uint64_t next = line_after(line, lines);
         *(void **)((char *)base + line * LINE) = (char *)base + next * LINE;
         line = next;
     } while (line != 0);
+}
+
+uint64_t amdcheck_chase_differences(const void *base, uint64_t lines) {
+    uint64_t differences = 0;
+    for (uint64_t line = 0; line < lines; line++)
+        differences += *(void *const *)((const char *)base + line * LINE) !=
+                       (const void *)((const char *)base + line_after(line, lines) * LINE);
+    return differences;
 }
 
 double amdcheck_time_chase(void **position, uint64_t hops) {
