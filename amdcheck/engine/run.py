@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from datetime import date, datetime, timezone
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -22,7 +23,15 @@ from amdcheck.engine.hostinfo import HOST_FACTS, summarize_host
 from amdcheck.engine.lock import Held, only_run
 from amdcheck.engine.own import held_finding
 from amdcheck.engine.plugins import Plugins, add, every_check, load_plugins
-from amdcheck.engine.policy import Policy, apply_policy, detect_profile, is_required, profile_named, read_policy
+from amdcheck.engine.policy import (
+    PRESENCE,
+    Policy,
+    apply_policy,
+    detect_profile,
+    is_required,
+    profile_named,
+    read_policy,
+)
 from amdcheck.engine.registry import Check, all_checks
 from amdcheck.engine.selection import select
 from amdcheck.engine.supervisor import Outcome, supervise
@@ -30,6 +39,7 @@ from amdcheck.engine.verdict import summarize
 from amdcheck.engine.worker import IMPORT_SECONDS, Plan
 from amdcheck.facts.cpu import Cpu
 from amdcheck.facts.gpus import Gpus
+from amdcheck.facts.judged_user import is_known_unit, unit_of
 from amdcheck.facts.platform import Platform
 from amdcheck.facts.presence import GpuSigns
 from amdcheck.facts.registry import all_facts
@@ -105,26 +115,26 @@ def run(request: RunRequest, *, on_progress: Callable[[Progress], None] | None =
     if not all_checks():
         raise NoChecks
     _refuse_what_is_not_there(request)
-    plugins = load_plugins(_import_seconds(request))
+    plugins = plugins_of(request)
     checks = every_check(plugins)
     policy = read_policy(request.policy, frozenset(checks)) if request.policy is not None else Policy()
     profile_name = request.profile or policy.profile
     if profile_name != "auto":
         profile_named(profile_name)
     choices = {level: _chosen(checks, request, level) for level in LEVELS}
-    level, selected = choices[request.level or DEFAULT_LEVEL]
+    level, running = choices[request.level or DEFAULT_LEVEL]
     plan = Plan(
         host=request.host,
         expectations=_expectations(request, policy, level),
         record=request.capture,
-        checks=selected,
+        checks=running,
         extra_facts=(*HOST_FACTS, System) if request.capture else HOST_FACTS,
         at=choices if request.level is None else {},
     )
     outcome = _carry_out(plan, plugins, request, clock, on_progress=on_progress)
     opened = outcome.opened or _never_opened(plan)
     plan = plan.replaying(opened.recorded)
-    level, selected = plan.expectations.level, plan.checks
+    level, selected = plan.expectations.level, _that_count(plan.checks, outcome, request, opened.expectations)
     facts = _Facts(outcome)
     findings, owners = _judged(outcome, selected, policy, plugins.failed)
     if profile_name == "auto":
@@ -141,7 +151,7 @@ def run(request: RunRequest, *, on_progress: Callable[[Progress], None] | None =
     amd_cpu, gpus, signs = facts.get(Cpu), facts.get(Gpus), facts.get(GpuSigns)
     is_amd_cpu = amd_cpu is not None and amd_cpu.vendor.or_none() == "AuthenticAMD"
     has_gpus = gpus is not None and bool(gpus.devices)
-    expected = signs is None or bool(signs.signs)
+    expected = expect.gpus != 0 and (signs is None or bool(signs.signs))
     listed = gpus is not None and gpus.listing.or_none() is not None
     report = Report(
         schema="amdcheck.report/1",
@@ -161,7 +171,7 @@ def run(request: RunRequest, *, on_progress: Callable[[Progress], None] | None =
         policy=PolicySummary(
             profile=profile_name,
             file=None if request.policy is None else str(request.policy),
-            expect={k: str(v) for k, v in (("gpus", expect.gpus), ("gfx", expect.gfx), ("rocm", expect.rocm)) if v},
+            expect={key: str(v) for key in ("gpus", "gfx", "rocm") if (v := getattr(expect, key)) is not None},
             date=date.today(),
         ),
         summary=summarize(
@@ -183,7 +193,7 @@ def read_facts(request: RunRequest) -> dict[str, object]:
     """Every fact of the host as builtins ready for JSON, by name; one whose code broke is {"broken": why}."""
     clock = time.monotonic()
     all_checks()  # with them come the facts
-    plugins = load_plugins(_import_seconds(request))
+    plugins = plugins_of(request)
     plan = Plan(
         host=request.host,
         expectations=_expectations(request, Policy(), request.level or DEFAULT_LEVEL),
@@ -207,6 +217,9 @@ def _refuse_what_is_not_there(request: RunRequest) -> None:
     """Options that name something of this machine, before anything is judged by them. Raises InputError."""
     if request.pid is not None and request.service is not None:
         raise InputError("--pid and --service name the same thing: give one of them")
+    unit = unit_of(request.service) if request.service is not None else None
+    if request.service is not None and unit is None:
+        raise InputError(f"--service {request.service!r}: not the name of a unit")
     if request.host is not None:
         if str(request.host) in ("", "."):
             raise InputError("--host: give a recording or the folder of a host tree")
@@ -217,6 +230,11 @@ def _refuse_what_is_not_there(request: RunRequest) -> None:
         raise InputError(f"--python {request.python}: not an interpreter that can be run; name its file")
     if request.pid is not None and not os.path.isdir(f"/proc/{request.pid}"):
         raise InputError(f"--pid {request.pid}: there is no such process")
+    if unit is not None:
+        from amdcheck.host.live import LiveHost
+
+        if not is_known_unit(LiveHost(level="quick"), unit):
+            raise InputError(f"--service {unit}: it neither runs nor has a unit file")
 
 
 def _never_opened(plan: Plan) -> Opened:
@@ -227,15 +245,38 @@ def _never_opened(plan: Plan) -> Opened:
 
 
 def _chosen(checks: Mapping[str, Check], request: RunRequest, level: Level) -> tuple[Level, tuple[Check, ...]]:
-    """The checks that a level means, and the level of their facts: a check that is named runs, and they with it."""
+    """The checks that a level means, and the level of their facts: a check that is named runs, and they with it.
+
+    gpu.present runs always (see _that_count).
+    """
     chosen = select(checks, request.select, request.skip, level)
-    return max((level, *(check.level for check in chosen)), key=LEVELS.index), chosen
+    level = max((level, *(check.level for check in chosen)), key=LEVELS.index)
+    return level, (*(check for id, check in checks.items() if id == PRESENCE and check not in chosen), *chosen)
 
 
-def _import_seconds(request: RunRequest) -> float:
-    """How long plugins may take to be imported: never more than half of the run."""
+def _that_count(
+    checks: tuple[Check, ...], outcome: Outcome, request: RunRequest, expect: Expectations
+) -> tuple[Check, ...]:
+    """The checks whose findings count: those that were asked for, and gpu.present with what speaks against "ready".
+
+    GPUs that are gone are never "ready", whatever part of the checks was asked for: a prolog that runs 'cpu.*' would
+    else let a node take load that has lost them. What gpu.present finds missing is therefore told where it was left
+    out too, and where a number is expected also that it could not be counted.
+    """
+    asked, skipped = (any(fnmatchcase(PRESENCE, g) for g in globs) for globs in (request.select, request.skip))
+    if asked and not skipped:
+        return checks
+    found = outcome.findings.get(PRESENCE, ())
+    outcome.findings[PRESENCE] = against = [
+        f for f in found if f.status == "fail" or (f.status == "unknown" and expect.gpus)
+    ]
+    return tuple(check for check in checks if check.id != PRESENCE or against)
+
+
+def plugins_of(request: RunRequest) -> Plugins:
+    """The installed plugins; to learn of them never takes more than half of the run."""
     deadline = DEADLINES[request.level or DEFAULT_LEVEL] if request.deadline_s is None else request.deadline_s
-    return IMPORT_SECONDS if deadline is None else min(IMPORT_SECONDS, deadline / 2)
+    return load_plugins(IMPORT_SECONDS if deadline is None else min(IMPORT_SECONDS, deadline / 2))
 
 
 def _carry_out(
@@ -375,6 +416,7 @@ __all__ = [
     "Progress",
     "RunRequest",
     "RunResult",
+    "plugins_of",
     "read_facts",
     "run",
 ]

@@ -99,6 +99,17 @@ def access(stat: Stat, user: User, *, wanted: int = READ_WRITE) -> Access:
     return Access(allowed=grants(other), by="other")
 
 
+def unit_of(service: str) -> str | None:
+    """The systemd unit that --service names, None where no unit can have that name."""
+    unit = service if service.endswith(_UNIT_KINDS) else f"{service}.service"
+    return None if _UNIT.fullmatch(unit) is None or unit in _UNIT_KINDS else unit
+
+
+def is_known_unit(host: Host, unit: str) -> bool:
+    """Does it run, or has it a unit file to judge it by."""
+    return _first_pid(host, unit) is not None or _unit_text(host, unit)[1] is not None
+
+
 def group_names(host: Host) -> dict[int, str]:
     """Names by gid: of /etc/group, and those the running process knows (a directory service)."""
     names = {int(number): name for name, number, _ in _group_lines(host)}
@@ -164,15 +175,21 @@ def parse_status(text: str) -> tuple[int, tuple[int, ...]]:
 
 def _of_service(host: Host, service: str) -> JudgedUser:
     """The user of a systemd service: that of its first process, else the one its unit file names."""
-    unit = service if service.endswith(_UNIT_KINDS) else f"{service}.service"
-    if _UNIT.fullmatch(unit) is None or unit in _UNIT_KINDS:
+    unit = unit_of(service)
+    if unit is None:
         no_unit = Unknown("failed", "--service", "not the name of a unit")
         return _judged(host, no_unit, no_unit)
+    pid = _first_pid(host, unit)
+    return _of_process(host, pid) if pid is not None else _of_unit(host, unit)
+
+
+def _first_pid(host: Host, unit: str) -> int | None:
+    """The first process of a unit that runs."""
     for folder in _cgroup_folders(unit):
         pids = (host.read(f"{folder}/cgroup.procs").or_none() or "").split()
         if pids and pids[0].isascii() and pids[0].isdigit():
-            return _of_process(host, int(pids[0][:10]))
-    return _of_unit(host, unit)
+            return int(pids[0][:10])
+    return None
 
 
 def _cgroup_folders(unit: str) -> Iterator[str]:

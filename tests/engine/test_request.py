@@ -23,6 +23,10 @@ from tests.compose import compose
         (RunRequest(python="/etc/passwd"), "--python /etc/passwd: not an interpreter"),
         (RunRequest(pid=2**22 + 1), "there is no such process"),
         (RunRequest(pid=os.getpid(), service="x.service"), "--pid and --service name the same thing"),
+        (RunRequest(service="a b"), "--service 'a b': not the name of a unit"),
+        (RunRequest(service=""), "--service '': not the name of a unit"),
+        (RunRequest(service="nothing-of-that-name"), "nothing-of-that-name.service: it neither runs nor has a unit"),
+        (RunRequest(host=Path("/nonexistent"), service="../etc"), "--service '../etc': not the name of a unit"),
         (RunRequest(host=Path("")), "--host: give a recording"),
         (RunRequest(select=("gpu.*", "nothing.*")), "'nothing.*' matches no check"),
         (RunRequest(profile="gpu"), "--profile gpu: no such profile"),
@@ -94,3 +98,81 @@ def test_facts_of_a_recording_are_read_at_its_level(quick_recording: Path, level
     """At level quick no tool is asked; at standard both are, and a quick recording has no answer of theirs."""
     facts = read_facts(RunRequest(host=quick_recording, level=level))
     assert len(facts["SmiTools"]["tools"]) == tools  # type: ignore[index]
+
+
+def recorded(folder: Path, machine: str, fault: str | None = None) -> Path:
+    path = folder / "machine.json.xz"
+    host = compose(machine, fault) if fault else compose(machine)
+    path.write_bytes(encode(host.capture()))
+    return path
+
+
+LOST = ("mi300x-8gpu-spx-epyc9654x2", "gpus-off-the-bus")
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        RunRequest(select=("cpu.*",)),
+        RunRequest(skip=("gpu.present",)),
+        RunRequest(skip=("gpu.*",)),
+        RunRequest(select=("cpu.vendor",), skip=("*.present",), expect_gpus=8),
+    ],
+)
+def test_gpus_that_are_gone_are_never_ready_whatever_was_asked_for(tmp_path: Path, request_: RunRequest) -> None:
+    report = run(replace(request_, host=recorded(tmp_path, *LOST), level="quick")).report
+    assert [(f.id, f.subject.id, f.status) for f in report.findings if f.check == "gpu.present"] == [
+        ("gpu.present/none", "host", "fail")
+    ]
+    assert (report.summary.verdict, report.summary.exit_code, report.summary.drain) == ("not-ready", 1, True)
+    assert "NOT READY: gpu.present/none: AMD GPUs are expected" in report.summary.headline
+    assert "gpu.present" not in report.run.not_selected
+
+
+def test_fewer_gpus_than_are_expected_are_not_ready_for_a_part_of_the_checks(tmp_path: Path) -> None:
+    path = recorded(tmp_path, "epyc7302p-cpu-only")
+    report = run(RunRequest(host=path, level="quick", select=("cpu.*",), expect_gpus=8)).report
+    assert [(f.id, f.expected) for f in report.findings if f.check == "gpu.present"] == [
+        ("gpu.present/none", "8 GPUs (--expect-gpus or policy)")
+    ]
+    assert report.summary.verdict == "not-ready"
+
+
+@pytest.mark.parametrize(("expected", "verdict"), [(8, "undetermined"), (None, "ready")])
+def test_where_the_bus_cannot_be_read_a_part_is_undetermined_if_a_number_is_expected(
+    tmp_path: Path, expected: int | None, verdict: str
+) -> None:
+    path = recorded(tmp_path, "epyc7302p-cpu-only", "bus-listing-unreadable")
+    report = run(RunRequest(host=path, level="quick", select=("cpu.vendor",), expect_gpus=expected)).report
+    assert report.summary.verdict == verdict
+    assert ("gpu.present/unreadable" in {f.id for f in report.findings}) is (expected is not None)
+
+
+def test_gpus_that_are_there_are_not_told_where_they_were_not_asked_for(tmp_path: Path) -> None:
+    path = recorded(tmp_path, "mi210-8gpu-2hive-epyc7763x2")
+    report = run(RunRequest(host=path, level="quick", select=("cpu.vendor",), expect_gpus=8)).report
+    assert [f.id for f in report.findings] == ["cpu.vendor/ok"]
+    assert "gpu.present" in report.run.not_selected
+    assert report.summary.headline == "1 check alone: READY: 1 finding passed"
+
+
+def test_none_expected_stands_in_the_report_and_makes_a_cpu_host(tmp_path: Path) -> None:
+    """The driver is there for nothing, and who says 0 knows it."""
+    report = run(RunRequest(host=recorded(tmp_path, *LOST), level="quick", expect_gpus=0)).report
+    assert report.policy.expect == {"gpus": "0"}
+    assert [(f.id, f.status) for f in report.findings if f.check == "gpu.present"] == [
+        ("gpu.present/not-applicable", "skip")
+    ]
+    assert report.summary.headline.startswith("CPU host, no AMD GPU: ")
+
+
+def test_gpus_that_are_there_although_none_is_expected_warn(tmp_path: Path) -> None:
+    path = recorded(tmp_path, "mi210-8gpu-2hive-epyc7763x2")
+    report = run(RunRequest(host=path, level="quick", expect_gpus=0)).report
+    (finding,) = (f for f in report.findings if f.check == "gpu.present")
+    assert (finding.id, finding.status, finding.expected, finding.actual) == (
+        "gpu.present/more",
+        "warn",
+        "0 GPUs (--expect-gpus or policy)",
+        "8",
+    )
