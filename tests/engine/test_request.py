@@ -176,3 +176,19 @@ def test_gpus_that_are_there_although_none_is_expected_warn(tmp_path: Path) -> N
         "0 GPUs (--expect-gpus or policy)",
         "8",
     )
+
+
+def test_a_service_that_did_not_run_when_the_machine_was_recorded_leaves_its_user_unknown(tmp_path: Path) -> None:
+    """Its cgroup is there and empty, and no unit file says whose folders and rights to judge: none of it fails."""
+    host = compose("w7900-2gpu-epyc9354")
+    host.tree.files["/sys/fs/cgroup/system.slice/vllm.service/cgroup.procs"] = ""
+    path = tmp_path / "machine.json.xz"
+    path.write_bytes(encode(host.capture()))
+    report = run(RunRequest(host=path, level="quick", service="vllm")).report
+    assert [
+        (f.id, f.subject.id, f.evidence[-1].source) for f in report.findings if f.status not in ("pass", "skip")
+    ] == [
+        ("gpu.device-access/absent", "/dev/kfd", "/etc/systemd/system/vllm.service"),
+        ("miopen.user-dirs/absent", "host", "/etc/systemd/system/vllm.service"),
+    ]
+    assert report.summary.verdict == "undetermined"

@@ -6,12 +6,13 @@ import pytest
 from msgspec.structs import replace
 
 from amdcheck.facts.devices import DeviceNodes
-from amdcheck.facts.judged_user import User, access, parse_status
+from amdcheck.facts.judged_user import User, access, is_known_unit, parse_status
 from amdcheck.host.protocol import AclEntry, Stat, UdevDevice
 from amdcheck.model.expectations import Expectations
 from amdcheck.model.value import Known, Unknown
 from tests.gpu_hosts import KFD_STAT, USER, gpu_host
 from tests.judge import read_fact
+from tests.memory_host import memory_host
 
 ANN = User(uid=1000, user="ann", groups=(1000, 109), is_reader=True)
 BOB = User(uid=1001, user="bob", groups=(1001,), is_reader=True)
@@ -103,6 +104,19 @@ def test_a_service_that_does_not_run_is_judged_by_its_unit_and_drop_ins() -> Non
 def test_a_service_that_is_none_leaves_the_user_unknown(service: str) -> None:
     user = read_fact(DeviceNodes, gpu_host("mi210", 1).host(), Expectations(service=service)).user
     assert isinstance(user, Unknown)
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "known"),
+    [
+        ("/sys/fs/cgroup/system.slice/vllm.service/cgroup.procs", "4711\n", True),
+        ("/sys/fs/cgroup/system.slice/vllm.service/cgroup.procs", "", False),
+        ("/sys/fs/cgroup/system.slice/other.service/cgroup.procs", "4711\n", False),
+        ("/etc/systemd/system/vllm.service", "[Service]\n", True),
+    ],
+)
+def test_a_unit_is_known_by_a_process_or_by_its_file(file: str, text: str, known: bool) -> None:
+    assert is_known_unit(memory_host({file: text}), "vllm.service") is known
 
 
 def test_quick_opens_nothing_and_standard_opens_each_node() -> None:
