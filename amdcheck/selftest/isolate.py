@@ -39,6 +39,11 @@ class Isolated:
             _run_and_leave(step, sender)
         os.close(sender)
 
+    @property
+    def runs(self) -> bool:
+        """Whether the process is still there and has not left."""
+        return os.waitid(os.P_PID, self._child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+
     def ended(self, *, deadline_s: float) -> Ended:
         """How it ended, at most `deadline_s` seconds from now. Never raises for what happened in there. Call once."""
         try:
@@ -78,8 +83,8 @@ def _attempt(step: Callable[[], Record]) -> Ended:
     try:
         _leave_no_traces()
         return Ended(ended="returned", detail=None, result=step())
-    except MemoryError:
-        return Ended(ended="memory", detail="out of memory", result=None)
+    except MemoryError as error:
+        return Ended(ended="memory", detail=str(error) or "out of memory", result=None)
     except PermissionError as error:
         return Ended(ended="denied", detail=str(error), result=None)
     except BaseException as error:
