@@ -52,6 +52,29 @@ def test_one_hung_gpu_costs_seconds_and_no_other_gpu(tmp_path: Path) -> None:
     assert [g["bdf"] for g in report["host"]["gpus"] if g["vram_mib"] is None] == [SICK]
 
 
+def test_a_recording_of_the_hung_gpu_is_judged_as_the_machine_was(tmp_path: Path) -> None:
+    tree, recording = tmp_path / "machine", tmp_path / "sick.amdcheck.json.xz"
+    compose(MACHINE).write_tree(tree)
+    amdcheck = str(Path(sys.executable).parent / "amdcheck")
+
+    def asked(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([amdcheck, *words], capture_output=True, text=True, timeout=60, check=False)
+
+    with hung_file((tree / ATTRIBUTE.lstrip("/")).resolve()):
+        live = asked("all", "--level", "quick", "--host", str(tree), "--format", "json")
+        assert asked("capture", "-o", str(recording), "--level", "quick", "--host", str(tree)).returncode == 0
+    replay = asked("all", "--host", str(recording), "--format", "json")
+    reports = [json.loads(done.stdout) for done in (live, replay)]
+    told = [{(f["id"], f["subject"]["id"], f["status"]) for f in report["findings"]} for report in reports]
+    assert ("amdcheck.host/hang", ATTRIBUTE, "unknown") in told[0]
+    assert told[0] == told[1]
+    assert [report["summary"]["verdict"] for report in reports] == ["undetermined"] * 2
+    assert (live.returncode, replay.returncode) == (3, 3)
+    (stuck,) = [e for f in reports[1]["findings"] if f["id"] == "amdcheck.host/hang" for e in f["evidence"]]
+    assert "state D" in stuck["value"]
+    assert stuck["volatile"]
+
+
 def test_the_lock_is_free_while_a_worker_is_stuck(tmp_path: Path) -> None:
     """The run lock is inherited by nobody: else it would be held until the machine is rebooted."""
     from amdcheck.engine.lock import lock_path, only_run
@@ -74,7 +97,7 @@ def test_the_lock_is_free_while_a_worker_is_stuck(tmp_path: Path) -> None:
     with hung_file(tmp_path / "sys" / "cards" / "card3" / "gpu_busy_percent"):
         with only_run(30.0):
             outcome = supervise(plan, deadline_s=30.0)
-        (stuck,) = outcome.stuck
+        ((stuck,),) = (hang.stuck for hang in outcome.unfinished.hangs)
         assert os.path.exists(f"/proc/{stuck.pid}")
         fd = os.open(lock_path(), os.O_RDWR)
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # BlockingIOError while anyone holds it

@@ -7,9 +7,10 @@ import struct
 from typing import Literal, Union
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from amdcheck.engine.registry import Needs
+from amdcheck.host.capture import Unfinished
 from amdcheck.model.expectations import Expectations, Level
 from amdcheck.model.finding import Finding
 
@@ -24,6 +25,7 @@ class Opened(Struct, frozen=True, tag=True):
     expectations: Expectations
     privileged: bool
     recorded: Level | None = None  # the level that a recording was made at
+    unfinished: Unfinished = field(default_factory=Unfinished)  # what the run did not do that recorded it
 
 
 class Refused(Struct, frozen=True, tag=True):

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal
 
 from msgspec.structs import replace
 
 from amdcheck.engine.lock import Held
 from amdcheck.engine.registry import Check, described
+from amdcheck.host.capture import Hang
+from amdcheck.host.processes import Stuck
 from amdcheck.knowledge.remedies import remedy
-from amdcheck.model.finding import HOST, Evidence, Finding, Subject, undetermined
+from amdcheck.model.finding import HOST, Evidence, Finding, Subject, shown, undetermined
 
 PluginOutcome = Literal["failed", "hang", "crashed"]
 
@@ -25,8 +27,8 @@ OWN: Mapping[str, Check] = {
         _page(
             "amdcheck.host",
             "Reading the host",
-            "What blocked while the facts were read that the report itself shows: the machine's name, its processors,\n"
-            "memory and devices. A read that blocks inside a check is that check's finding.\n\n"
+            "What blocked while this machine was read, or while the recording was made: a file, or a\n"
+            "program that could not be ended at its deadline. Whatever asked for it, such a machine is not ready.\n\n"
             "A read that does not end sleeps in the kernel, most often in the driver of a device that no longer\n"
             "answers. Nothing ends such a process, and a server that touches the device blocks just so.",
         ),
@@ -54,6 +56,28 @@ def own_finding(id: str, subject: Subject, message: str, *evidence: Evidence, **
     own, _, outcome = id.partition("/")
     finding = undetermined(own, subject, message, *evidence, outcome=outcome, remedy=remedy(id, **holes))
     return replace(finding, title=OWN[own].title)
+
+
+def hang_findings(hangs: Iterable[Hang]) -> Iterator[Finding]:
+    """What blocked, one finding each: said by the run that saw it and by every replay of its recording."""
+    stuck: dict[str, list[Stuck]] = {}
+    for hang in hangs:
+        stuck.setdefault(hang.what, []).extend(hang.stuck)
+    for what, processes in stuck.items():
+        seen = [
+            shown(f"/proc/{p.pid}/wchan", f"pid {p.pid} state {p.state} sleeps in {p.wchan}", volatile=True)
+            for p in processes
+        ]
+        if not seen:
+            seen = [shown(what, "blocked past its deadline; the process could be ended")]
+        if what.startswith("/"):
+            subject, message = Subject(kind="path", id=what), f"{what} blocks: reading it did not end"
+        elif what:
+            subject, message = Subject(kind="process", id=what), f"{what} blocks: it did not end"
+        else:
+            subject, message = HOST, "A process that was started to read the host cannot be ended"
+        finding = own_finding("amdcheck.host/hang", subject, message, *seen)
+        yield replace(finding, expected="an answer within its deadline")
 
 
 def plugin_finding(name: str, package: str, outcome: PluginOutcome, why: str) -> Finding:

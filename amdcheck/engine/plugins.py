@@ -70,6 +70,8 @@ class Plugins:
                     extra_facts=(),
                     facts=facts,
                     broken=broken,
+                    hung_paths=done.hung_paths,
+                    hung_folders=done.hung_folders,
                     plugin=plugin,
                     plugin_facts=wanted,
                 )
@@ -87,7 +89,9 @@ def add(outcome: Outcome, part: Plan, said: Outcome) -> None:
             outcome.broken[name] = said.broken.get(name, given_up or "not read before the deadline")
     outcome.own += said.own
     outcome.recorded += said.recorded
-    outcome.stuck += said.stuck
+    outcome.unfinished.add(said.unfinished)
+    outcome.hung_paths |= said.hung_paths
+    outcome.hung_folders |= said.hung_folders
     outcome.deadline_hit |= said.deadline_hit
 
 

@@ -21,7 +21,7 @@ from amdcheck.engine.exits import ExitStyle
 from amdcheck.engine.frames import Opened
 from amdcheck.engine.hostinfo import HOST_FACTS, summarize_host
 from amdcheck.engine.lock import Held, only_run
-from amdcheck.engine.own import held_finding
+from amdcheck.engine.own import hang_findings, held_finding
 from amdcheck.engine.plugins import Plugins, add, every_check, load_plugins
 from amdcheck.engine.policy import (
     PRESENCE,
@@ -350,7 +350,7 @@ def _judged(
         for finding in outcome.findings.get(check.id, ()):
             findings.append(apply_policy(finding, policy, today))
             owners.append(check)
-    for finding in (*outcome.own, *plugins):
+    for finding in (*hang_findings(outcome.unfinished.hangs), *outcome.own, *plugins):
         findings.append(finding)
         owners.append(None)
     return tuple(findings), owners
@@ -405,7 +405,9 @@ def _capture(outcome: Outcome, opened: Opened, level: Level) -> bytes:
         identity=None,
         system=None,
     )
-    return encode(merge(recorded, manifest))
+    hung = outcome.hung_paths | outcome.hung_folders
+    blocked = sorted(what for what in hung if what.startswith("/"))
+    return encode(merge(recorded, manifest, blocked=blocked, unfinished=outcome.unfinished))
 
 
 __all__ = [

@@ -28,20 +28,24 @@ from amdcheck.engine.frames import (
     Opened,
     Refused,
 )
-from amdcheck.engine.own import OWN, PluginOutcome, plugin_finding
+from amdcheck.engine.own import PluginOutcome, plugin_finding
 from amdcheck.engine.page import Doing, Page
 from amdcheck.engine.registry import Check
 from amdcheck.engine.worker import Plan, broken_fact, bug_of, crashed, run_worker
-from amdcheck.host.processes import Stuck, become_subreaper, escaped_children, kill_tree, state_of
-from amdcheck.knowledge.remedies import remedy
+from amdcheck.host.capture import Hang, Unfinished
+from amdcheck.host.paths import encodable
+from amdcheck.host.processes import become_subreaper, escaped_children, kill_tree, state_of
 from amdcheck.model.errors import InputError
-from amdcheck.model.finding import HOST, Finding, Remedy, Step, Subject, shown, undetermined
+from amdcheck.model.finding import HOST, Finding, Remedy, Step, undetermined
 
 HANGS_PER_FOLDER = 3  # more under one device folder, and the whole folder answers `timeout`
 HANGS_PER_RUN = 64
 WAIT_FOR_THE_DEAD_S = 1.0
+STUCK_NAMED = 256  # processes of one hang
 STARVED_S = 8.0  # how much longer a read may take while its process waits for a CPU: that is no hang
 _POLL_S = 0.25
+# Announcements of code, ours or a plugin's: when it does not end, that alone is no hang of the host.
+_CODE = ("open ", "check ", "fact ", "plugin ")
 
 
 class WorkerBug(Exception):
@@ -52,7 +56,8 @@ class WorkerBug(Exception):
 class Outcome:
     """What a run of workers gave. Facts are msgpack-encoded by name; findings by check id, in order of execution.
 
-    `own` are findings of no check: what blocked outside of all of them.
+    `own` are findings of no check. `unfinished` is what could not be done, and on replay what the recording run could
+    not do. `hung_paths` holds what blocked, as it was announced; `hung_folders` folders in which too much did.
     """
 
     opened: Opened | None = None
@@ -61,8 +66,10 @@ class Outcome:
     broken: dict[str, str] = field(default_factory=dict)
     recorded: list[bytes] = field(default_factory=list)
     own: list[Finding] = field(default_factory=list)
+    unfinished: Unfinished = field(default_factory=Unfinished)
+    hung_paths: frozenset[str] = frozenset()
+    hung_folders: frozenset[str] = frozenset()
     deadline_hit: bool = False
-    stuck: list[Stuck] = field(default_factory=list)
 
 
 def supervise(
@@ -112,6 +119,8 @@ class _Supervisor:
             checks=tuple(self._todo.values()),
             facts={**self._plan.facts, **self._outcome.facts},
             broken={**self._plan.broken, **self._outcome.broken},
+            hung_paths=self._plan.hung_paths | self._outcome.hung_paths,
+            hung_folders=self._plan.hung_folders | self._outcome.hung_folders,
         )
         before = escaped_children()
         ours, theirs = os.pipe()
@@ -125,12 +134,12 @@ class _Supervisor:
         finally:
             os.close(ours)
             stuck = kill_tree(pid, wait_s=WAIT_FOR_THE_DEAD_S, escaped_but=before) if pid else ()
-            self._outcome.stuck += stuck
+        doing = why if isinstance(why, Doing) else self._page.read()
+        if stuck or (isinstance(why, Doing) and not why.what.startswith(_CODE)):
+            what = "" if doing is None else encodable(doing.what)
+            self._outcome.unfinished.hangs.append(Hang(what=what, stuck=stuck[:STUCK_NAMED]))
         if not self._finished:
-            self._account_for(why, stuck)
-        elif stuck:
-            doing = self._page.read()
-            self._outcome.own.append(_hang(None, "its work" if doing is None else doing.what, stuck))
+            self._account_for(why)
 
     def _listen(self, pipe: int, worker: int) -> Doing | str:
         """Take frames until the worker is done, dies, or blocks; returns why: what it blocks on, or in words."""
@@ -141,7 +150,7 @@ class _Supervisor:
             if self._ends is not None and now >= self._ends:
                 self._outcome.deadline_hit = True
                 self._finished = True
-                self._out_of_time()
+                self._leave_the_rest(f"the run's deadline of {self._deadline_s:g} s passed first")
                 return "deadline"
             if doing is not None and now >= doing.deadline and not _starved(doing, now, worker):
                 return doing
@@ -181,10 +190,12 @@ class _Supervisor:
         elif isinstance(frame, FactFailed):
             outcome.broken[frame.name] = frame.why
         elif isinstance(frame, Opened):
-            outcome.opened = frame
             plan = self._plan.replaying(frame.recorded)
             if plan is not self._plan:
                 self._plan, self._todo = plan, {check.id: check for check in plan.checks}
+            if outcome.opened is None:
+                self._leave_unfinished(frame.unfinished)
+            outcome.opened = frame
         elif isinstance(frame, Refused):
             raise InputError(frame.sentence)
         elif isinstance(frame, Broke):
@@ -193,12 +204,12 @@ class _Supervisor:
             self._give_plugin_up("crashed", f"the process that ran it broke: {frame.traceback}")
         elif isinstance(frame, Finished):
             if frame.recorded is not None:
-                outcome.recorded.append(frame.recorded)
+                outcome.recorded.insert(0, frame.recorded)  # facts have the last word on what they read
             self._finished = True
 
     # When a worker ended before its work did
 
-    def _account_for(self, why: Doing | str, stuck: tuple[Stuck, ...]) -> None:
+    def _account_for(self, why: Doing | str) -> None:
         """Take one thing out of the work, so that the next worker gets further."""
         if isinstance(why, str):
             self._died(self._page.read(), why)
@@ -214,7 +225,7 @@ class _Supervisor:
         elif kind == "plugin":
             self._give_plugin_up("hang", "importing it, or what it left running then, did not end within its time")
         else:
-            self._hung(why.what, stuck)
+            self._hung(why.what)
 
     def _died(self, doing: Doing | None, why: str) -> None:
         name = "" if doing is None else doing.what
@@ -234,7 +245,8 @@ class _Supervisor:
                 self._outcome.findings.setdefault(check.id, []).append(crashed(check, f"the worker ended: {why}"))
 
     def _break(self, fact: str, why: str) -> None:
-        self._outcome.broken[fact] = why
+        """Give a fact up. What its code had read is lost with the worker, so a replay cannot run that code either."""
+        self._outcome.broken[fact] = self._outcome.unfinished.broken[fact] = why
         if self._current is not None:
             self._close(self._current, broken_fact(self._current, fact, why))
 
@@ -249,56 +261,42 @@ class _Supervisor:
         self._outcome.findings.setdefault(check.id, []).append(finding)
         self._todo.pop(check.id, None)
 
-    def _hung(self, what: str, stuck: tuple[Stuck, ...]) -> None:
-        check = self._current
-        found = self._outcome.own if check is None else self._outcome.findings.setdefault(check.id, [])
-        found.append(_hang(check, what, stuck))
+    def _hung(self, what: str) -> None:
+        outcome = self._outcome
         folder = dirname(what) if what.startswith("/") else what
         self._hangs[folder] = self._hangs.get(folder, 0) + 1
-        folders = self._plan.hung_folders
+        outcome.hung_paths |= {what}
         if self._hangs[folder] > HANGS_PER_FOLDER:
-            folders |= {folder}
-        self._plan = replace(self._plan, hung_paths=self._plan.hung_paths | {what}, hung_folders=folders)
+            outcome.hung_folders |= {folder}
         if sum(self._hangs.values()) > HANGS_PER_RUN:
             self._finished = True
-            self._leave_undone(f"more than {HANGS_PER_RUN} reads blocked")
+            self._leave_the_rest(f"more than {HANGS_PER_RUN} reads blocked")
 
-    def _out_of_time(self) -> None:
-        self._leave_undone(f"the run's deadline of {self._deadline_s:g} s passed first")
+    def _leave_unfinished(self, recorded: Unfinished) -> None:
+        """Leave undone what the run did not do whose recording this is."""
+        self._outcome.unfinished = recorded
+        self._outcome.broken.update(recorded.broken)
+        for id, why in recorded.not_run.items():
+            if id in self._todo:
+                self._leave_undone(self._todo[id], why)
 
-    def _leave_undone(self, why: str) -> None:
-        for check in self._todo.values():
-            step = Step(
-                text="Run this check alone, without a deadline that cuts it",
-                argv=("amdcheck", "run", check.id, "--deadline", "600"),
-                root=False,
-                reboot=False,
-            )
-            again = Remedy(action="investigate", owner="setup", steps=(step,), reference=None)
-            finding = undetermined(check.id, HOST, f"Not run: {why}", outcome="timeout", remedy=again)
-            self._outcome.findings.setdefault(check.id, []).append(with_fields(finding, title=check.title))
+    def _leave_the_rest(self, why: str) -> None:
+        for check in tuple(self._todo.values()):
+            self._leave_undone(check, why)
+
+    def _leave_undone(self, check: Check, why: str) -> None:
+        step = Step(
+            text="Run this check alone, without a deadline that cuts it",
+            argv=("amdcheck", "run", check.id, "--deadline", "600"),
+            root=False,
+            reboot=False,
+        )
+        remedy = Remedy(action="investigate", owner="setup", steps=(step,), reference=None)
+        finding = undetermined(check.id, HOST, f"Not run: {why}", outcome="timeout", remedy=remedy)
+        self._close(check, with_fields(finding, title=check.title))
+        self._outcome.unfinished.not_run[check.id] = why
 
 
 def _starved(doing: Doing, now: float, worker: int) -> bool:
     """Does a read last only because its process gets no CPU? One that blocks sleeps in the kernel."""
     return doing.what.startswith("/") and now < doing.deadline + STARVED_S and state_of(worker) == "R"
-
-
-def _hang(check: Check | None, what: str, stuck: tuple[Stuck, ...]) -> Finding:
-    """The finding that names what blocked, and the processes that could not be ended because of it."""
-    is_path = what.startswith("/")
-    seen = [
-        shown(f"/proc/{p.pid}/wchan", f"pid {p.pid} state {p.state} sleeps in {p.wchan}", volatile=True) for p in stuck
-    ]
-    if not seen:
-        seen = [shown(what, "blocked past its deadline; the process could be ended")]
-    finding = undetermined(
-        "amdcheck.host" if check is None else check.id,
-        Subject(kind="path", id=what) if is_path else HOST,
-        f"{what} blocks: reading it did not end" if is_path else f"{what} blocks: it did not end",
-        *seen,
-        outcome="hang",
-        remedy=remedy("amdcheck.host/hang"),
-        expected="an answer within its deadline",
-    )
-    return with_fields(finding, title=(check or OWN["amdcheck.host"]).title)

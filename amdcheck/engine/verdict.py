@@ -13,7 +13,7 @@ REASON_LIMIT = 200  # bytes, ASCII
 _MESSAGE_LIMIT = 160  # characters of a finding's message in the headline; the finding itself has all of it
 
 # What is told first among findings of one status: the cause before what follows from it.
-_FIRST = ("gpu.present", "gpu.driver-loaded")
+_FIRST = ("amdcheck.host", "gpu.present", "gpu.driver-loaded")
 
 
 def summarize(

@@ -35,6 +35,7 @@ from amdcheck.engine.injection import FactBroke, FactStore
 from amdcheck.engine.page import Page
 from amdcheck.engine.registry import Check, Plugin, all_checks, is_builtin
 from amdcheck.facts.registry import all_facts
+from amdcheck.host.capture import Unfinished
 from amdcheck.host.guard import GuardedHost
 from amdcheck.host.processes import become_subreaper, let_go_of_the_caller
 from amdcheck.host.protocol import Host
@@ -60,7 +61,7 @@ class Plan:
     checks: tuple[Check, ...]
     extra_facts: tuple[type[Struct], ...]
     facts: Mapping[str, bytes] = field(default_factory=dict)
-    broken: Mapping[str, str] = field(default_factory=dict)
+    broken: dict[str, str] = field(default_factory=dict)
     hung_paths: frozenset[str] = frozenset()
     hung_folders: frozenset[str] = frozenset()
     # A worker runs the code of one plugin, or of none; `plugin_facts` are the names of its facts to read besides.
@@ -109,6 +110,7 @@ class _Worker:
         self._page = page
         self._recorder: Recorder | None = None
         self._privileged = False
+        self._unfinished = Unfinished()
 
     def work(self) -> None:
         """Open the host, run the checks, read the facts that the report itself shows."""
@@ -125,9 +127,12 @@ class _Worker:
         kinds = all_facts()
         for name, data in self._plan.facts.items():
             facts.put(msgspec.msgpack.decode(data, type=kinds[name]))
-        for name, why in self._plan.broken.items():
-            facts.put_broken(kinds[name], why)
+        for name, why in (self._plan.broken | self._unfinished.broken).items():
+            if name in kinds:  # a recording may name a fact of another version
+                facts.put_broken(kinds[name], why)
         for check in self._plan.checks:
+            if check.id in self._unfinished.not_run:
+                continue
             self._send(CheckStarted(check.id))
             self._send(CheckDone(check.id, self._run_check(check, facts)))
         for kind in (*self._plan.extra_facts, *(kinds[name] for name in self._plan.plugin_facts)):
@@ -166,6 +171,7 @@ class _Worker:
             if isinstance(inner, SnapshotHost):
                 manifest = inner.capture.manifest
                 recorded = manifest.level
+                self._unfinished = inner.capture.unfinished
                 self._plan = plan = plan.replaying(recorded)
                 expectations = plan.expectations
                 if manifest.expectations is not None:
@@ -173,7 +179,7 @@ class _Worker:
         guarded = GuardedHost(inner, self._page, plan.hung_paths, plan.hung_folders)
         identity = guarded.identity().or_none()
         self._privileged = identity is not None and identity.uid == 0
-        self._send(Opened(inner.source, expectations, self._privileged, recorded))
+        self._send(Opened(inner.source, expectations, self._privileged, recorded, self._unfinished))
         if plan.record:
             from amdcheck.host.recording import RecordingHost
 

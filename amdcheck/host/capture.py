@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Literal, Union
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
+from amdcheck.host.processes import Stuck
 from amdcheck.host.protocol import (
     CommandResult,
     Identity,
@@ -61,6 +62,33 @@ class Device(Struct, frozen=True, kw_only=True):
     udev: UdevDevice | None = None
 
 
+class Hang(Struct, frozen=True, kw_only=True):
+    """Something that blocked past its deadline, and the processes that could not be ended because of it.
+
+    `what` is a path, "command LINE", "selftest LINE", or what else was being done; empty when nobody knows.
+    """
+
+    what: Annotated[str, Meta(max_length=8192)]
+    stuck: Annotated[tuple[Stuck, ...], Meta(max_length=256)]
+
+
+class Unfinished(Struct, kw_only=True):
+    """What the recording run could not do. A replay leaves it undone too, for nothing of it is recorded.
+
+    A check that was slow is not among them: what it judges by is recorded, so a replay judges again.
+    """
+
+    hangs: Annotated[list[Hang], Meta(max_length=256)] = []
+    broken: dict[str, str] = {}  # facts whose code did not end, by name: why
+    not_run: dict[str, str] = {}  # checks that were not begun, by id: why
+
+    def add(self, later: Unfinished) -> None:
+        """Take over what was not done later; a replay may have told a part of it already."""
+        self.hangs += [hang for hang in later.hangs if hang not in self.hangs]
+        self.broken |= later.broken
+        self.not_run |= later.not_run
+
+
 class Capture(Struct, frozen=True, kw_only=True):
     """The document. A path may be recorded as it was asked for, through links, or at its real place.
 
@@ -83,6 +111,7 @@ class Capture(Struct, frozen=True, kw_only=True):
     # the empty string.
     unanswered: dict[Operation, dict[str, Reason]] = {}
     cut: tuple[str, ...] = ()  # files whose recorded text ends at the limit it was read with
+    unfinished: Unfinished = field(default_factory=Unfinished)
 
 
 def to_text(content: str | bytes) -> Text:

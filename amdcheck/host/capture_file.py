@@ -114,6 +114,8 @@ def _checked(capture: Capture, name: str) -> Capture:
         capture.commands,
         capture.devices,
         capture.selftests,
+        capture.unfinished.broken,
+        capture.unfinished.not_run,
     )
     if sum(map(len, members)) > ENTRIES_LIMIT:
         raise _too_many(name)

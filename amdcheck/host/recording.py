@@ -15,6 +15,7 @@ from amdcheck.host.capture import (
     Manifest,
     Operation,
     Outcome,
+    Unfinished,
     command_key,
     selftest_key,
     to_text,
@@ -209,12 +210,23 @@ class RecordingHost:
         return answer
 
 
-def merge(deltas: Iterable[Recorded], manifest: Manifest) -> Capture:
-    """One capture from what was taken, in order; the manifest gets the answers about the machine."""
+def merge(
+    deltas: Iterable[Recorded],
+    manifest: Manifest,
+    *,
+    blocked: Iterable[str] = (),
+    unfinished: Unfinished | None = None,
+) -> Capture:
+    """One capture from what was taken, in order; the manifest gets the answers about the machine.
+
+    `blocked` are paths of which some question never ended; what else is known of them stays.
+    """
     whole = Recorded()
     for delta in deltas:
         whole.add(delta)
     outcomes = _outcomes(whole)
+    for path in blocked:
+        outcomes.setdefault(path, "timeout")
     unanswered = {
         operation: {
             key: reason
@@ -240,6 +252,7 @@ def merge(deltas: Iterable[Recorded], manifest: Manifest) -> Capture:
         resolved=dict(sorted(whole.resolved.items())),
         unanswered={operation: reasons for operation, reasons in unanswered.items() if reasons},
         cut=tuple(sorted(whole.cut)),
+        unfinished=unfinished or Unfinished(),
     )
 
 

@@ -74,13 +74,12 @@ def test_a_read_that_sleeps_uninterruptibly_costs_one_card(tree: Path) -> None:
         outcome = supervise(plan, deadline_s=30.0)
         took = time.monotonic() - began
     assert took < 2.0 + 1.0 + 1.5  # the read's deadline, one second for the dead, and the run itself
-    hang, *cards = outcome.findings["gpu.cards"]
-    assert (hang.id, hang.status, hang.subject.kind, hang.subject.id) == ("gpu.cards/hang", "unknown", "path", path)
-    (stuck,) = outcome.stuck
-    assert hang.evidence[0].source == f"/proc/{stuck.pid}/wchan"
-    assert hang.evidence[0].value == f"pid {stuck.pid} state D sleeps in {stuck.wchan}"
+    (hang,) = outcome.unfinished.hangs
+    assert hang.what == path
+    (stuck,) = hang.stuck
+    assert stuck.state == "D"
     assert "fuse" in stuck.wchan or "request_wait" in stuck.wchan
-    assert {f.subject.id: f.id for f in cards} == {
+    assert {f.subject.id: f.id for f in outcome.findings["gpu.cards"]} == {
         card: "gpu.cards/timeout" if card == "card3" else "gpu.cards/ok" for card in CARDS
     }
     assert only(outcome, "cpu.fine").id == "cpu.fine/ok"
@@ -129,8 +128,8 @@ def test_what_blocks_outside_of_all_checks_is_named_too(tree: Path) -> None:
     plan = Plan(host=tree, expectations=Expectations(level="quick"), record=False, checks=(), extra_facts=(sick.Cards,))
     with hungfs({"gpu_busy_percent": None}, at=tree / "sys" / "cards" / "card3"):
         outcome = supervise(plan, deadline_s=30.0)
-    (hang,) = outcome.own
-    assert (hang.id, hang.subject.id) == ("amdcheck.host/hang", "/sys/cards/card3/gpu_busy_percent")
+    (hang,) = outcome.unfinished.hangs
+    assert hang.what == "/sys/cards/card3/gpu_busy_percent"
     assert "Cards" in outcome.facts
 
 
@@ -144,10 +143,8 @@ def test_a_deadline_in_the_middle_of_a_hang_names_it(tree: Path) -> None:
     )
     with hungfs({"gpu_busy_percent": None}, at=tree / "sys" / "cards" / "card3"):
         outcome = supervise(plan, deadline_s=1.0)
-    (hang,) = outcome.own
-    assert hang.id == "amdcheck.host/hang"
-    assert hang.evidence[0].value is not None
-    assert "state D" in hang.evidence[0].value
+    (hang,) = outcome.unfinished.hangs
+    assert (hang.what, [stuck.state for stuck in hang.stuck]) == ("/sys/cards/card3/gpu_busy_percent", ["D"])
     assert only(outcome, "gpu.cards").id == "gpu.cards/timeout"
 
 
@@ -221,7 +218,6 @@ def test_more_than_three_hangs_under_one_folder_give_it_up(tree: Path) -> None:
             extra_facts=(),
         )
         outcome = supervise(plan, deadline_s=60.0)
-    hangs = [f for f in outcome.findings["gpu.attributes"] if f.outcome == "hang"]
-    rest = [f for f in outcome.findings["gpu.attributes"] if f.outcome == "timeout"]
-    assert len(hangs) == 4
-    assert len(rest) == 8
+    assert [hang.what for hang in outcome.unfinished.hangs] == [f"/sys/cards/attr{n}" for n in range(4)]
+    assert outcome.hung_folders == {"/sys/cards"}
+    assert [f.outcome for f in outcome.findings["gpu.attributes"]] == ["timeout"] * 8

@@ -57,7 +57,7 @@ def test_bytes_that_are_no_text_are_base64_as_published() -> None:
 
 def test_published_members_are_enough() -> None:
     raw = json.loads(DOCUMENT)
-    for addition in ("real_paths", "resolved", "unanswered", "cut"):
+    for addition in ("real_paths", "resolved", "unanswered", "cut", "unfinished"):
         del raw[addition]
     assert decode(io.BytesIO(json.dumps(raw).encode()), name="FILE").files == SMALL.files
 
