@@ -27,8 +27,7 @@ LINK_XGMI = 11
 _PROPERTY = re.compile(r"^([A-Za-z_][A-Za-z0-9_]{0,63}) (\d{1,20})$", re.ASCII | re.MULTILINE)
 _ID = re.compile(r"\d{1,5}", re.ASCII)
 _LIMIT = 16384  # bytes of one properties file; real ones stay below 1 KiB
-_NODES_LIMIT = 1024
-_LINKS_LIMIT = 1024
+_IDS_LIMIT = 1024  # nodes, or links or memory banks of one; eight GPUs in eight partitions are 64 nodes
 _U64 = 1 << 64
 
 
@@ -148,12 +147,19 @@ def _generation(host: Host) -> Value[int]:
 
 
 def _ids(names: Iterable[str]) -> tuple[int, ...]:
-    return tuple(sorted(int(name) for name in names if _ID.fullmatch(name)))
+    """The numbers of a folder's entries, all of them: a cut list would look like GPUs or links that are gone.
+
+    Raises ValueError when there are more than can be read.
+    """
+    ids = tuple(sorted(int(name) for name in names if _ID.fullmatch(name)))
+    if len(ids) > _IDS_LIMIT:
+        raise ValueError(f"more than {_IDS_LIMIT} entries")
+    return ids
 
 
 def _nodes(host: Host) -> tuple[Value[tuple[int, ...]], tuple[KfdNode, ...]]:
     listing = host.entries(f"{TOPOLOGY}/nodes").parse(_ids)
-    ids = (listing.or_none() or ())[:_NODES_LIMIT]
+    ids = listing.or_none() or ()
     nodes = [_node(host, number, frozenset(ids)) for number in ids]
     return listing, tuple(_without_copies(nodes))
 
@@ -192,7 +198,7 @@ def _links(host: Host, folder: str, kind: str) -> tuple[tuple[KfdLink, ...], Val
         return (), listing
     links = []
     unread: Unknown | None = None
-    for index in listing.value[:_LINKS_LIMIT]:
+    for index in listing.value:
         read = host.read(f"{folder}/{kind}_links/{index}/properties", limit=_LIMIT).parse(parse_properties)
         if isinstance(read, Known):
             links.append(_link(kind, index, read.value))
@@ -234,7 +240,7 @@ def _memory(host: Host, folder: str, properties: Value[dict[str, int]]) -> Value
         local = values.get("local_mem_size", 0)
         return Known(local, f"{folder}/properties") if local else banks
     total = 0
-    for index in banks.value[:_LINKS_LIMIT]:
+    for index in banks.value:
         bank = host.read(f"{folder}/mem_banks/{index}/properties", limit=_LIMIT).parse(parse_properties)
         if isinstance(bank, Unknown):
             return bank

@@ -127,6 +127,15 @@ def hide(machine: Machine, node: int) -> None:
             machine.outcomes[path] = "denied"
 
 
+def test_more_nodes_than_are_read_are_not_a_part_of_them() -> None:
+    machine = gpu_host("mi210", 1)
+    for number in range(2000):
+        machine.files[f"{TOPOLOGY}/nodes/{number}/gpu_id"] = f"{number}\n"
+    kfd = read_fact(Kfd, machine.host())
+    assert kfd.listing == Unknown("failed", f"{TOPOLOGY}/nodes", "more than 1024 entries")
+    assert kfd.nodes == ()
+
+
 def test_newer_drivers_count_partitions_above_the_address() -> None:
     machine = gpu_host("mi300x", 1, partitions=2)
     path = f"{TOPOLOGY}/nodes/2/properties"
