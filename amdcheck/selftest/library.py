@@ -143,7 +143,14 @@ class Difference(ctypes.Structure):
     want: int
 
 
-PATTERNS = ("walking-one", "walking-zero", "checkerboard", "place", "random")  # enum amdcheck_pattern
+PATTERNS = (
+    "walking-one",
+    "walking-zero",
+    "checkerboard",
+    "place",
+    "random",
+    "random-inverted",
+)  # enum amdcheck_pattern
 
 
 class Library:

@@ -125,7 +125,8 @@ enum amdcheck_pattern {
     AMDCHECK_WALKING_ZERO,
     AMDCHECK_CHECKERBOARD,
     AMDCHECK_PLACE,
-    AMDCHECK_RANDOM
+    AMDCHECK_RANDOM,
+    AMDCHECK_RANDOM_INVERTED
 };
 
 struct amdcheck_difference {

@@ -107,11 +107,13 @@ static uint64_t word_of(enum amdcheck_pattern pattern, uint64_t seed, uint64_t p
     case AMDCHECK_PLACE: /* a word written to the wrong place is told by what it says */
         return place ^ seed;
     case AMDCHECK_RANDOM:
+    case AMDCHECK_RANDOM_INVERTED:
     default: /* splitmix64, Vigna 2015 */
         mixed = (place + seed + 1) * UINT64_C(0x9e3779b97f4a7c15);
         mixed = (mixed ^ (mixed >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
         mixed = (mixed ^ (mixed >> 27)) * UINT64_C(0x94d049bb133111eb);
-        return mixed ^ (mixed >> 31);
+        mixed ^= mixed >> 31;
+        return pattern == AMDCHECK_RANDOM_INVERTED ? ~mixed : mixed;
     }
 }
 

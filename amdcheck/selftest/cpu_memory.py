@@ -1,0 +1,135 @@
+"""The memory self-tests: triad of each NUMA node and from node to node, latency and the last level's share, sharing.
+
+Parameters: standard or deep; "allow-busy"; "triad" where the kernel offers what that is built from; l1=KiB of the data
+cache, l2=KiB, l3=KiB:CPUS;KiB:CPUS..., node=CPUS for each NUMA node, with CPUS in the kernel's form (0-7,64-71). All
+steps run on CPUs that are idle, each in processes of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from amdcheck.selftest import chase, sharing, triad
+from amdcheck.selftest.idle import ALLOW_BUSY, Busy, idle_cpus
+from amdcheck.selftest.isolate import Ended, Record, isolated
+from amdcheck.selftest.library import Library, LibraryMissing, load
+from amdcheck.selftest.room import be_first_to_go
+
+DEADLINE_S = 8.0  # of one step at level standard, which takes some hundred milliseconds
+DEEP_DEADLINE_S = 20.0
+MOST_WORKERS = {"standard": 32, "deep": 128}  # of one node
+MOST_ARRAY = {"standard": 32 << 20, "deep": 256 << 20}
+TIMES_CACHE = 4  # an array is so much larger than the share of the cache that its core has
+UNKNOWN_SHARE = 8 << 20
+MATRIX_ARRAY = 32 << 20
+MOST_NODES = {"standard": 8, "deep": 64}
+
+
+class Asked(NamedTuple):
+    """The parameters."""
+
+    level: str
+    allow_busy: bool
+    triad: bool
+    l1_kib: int | None
+    l2_kib: int | None
+    l3: Sequence[tuple[int, Sequence[int]]]  # KiB and CPUs of each slice
+    nodes: dict[int, Sequence[int]]
+
+    def slice_of(self, cpu: int) -> tuple[int, Sequence[int]] | None:
+        return next((part for part in self.l3 if cpu in part[1]), None)
+
+
+def run(params: tuple[str, ...]) -> Record:
+    """Choose CPUs, then run the steps one after the other."""
+    asked = parse(params)
+    try:
+        library = load()
+        idle = idle_cpus(allow_busy=asked.allow_busy)
+    except LibraryMissing as missing:
+        return {"lacks": str(missing), "busy": None, **_nothing(str(missing))}
+    except Busy as busy:
+        return {"lacks": None, "busy": str(busy), **_nothing(str(busy))}
+    be_first_to_go()
+    return {"lacks": None, "busy": None, **_steps(library, asked, idle)}
+
+
+def _nothing(why: str) -> Record:
+    return dict.fromkeys(("triad", "matrix", "chase", "sharing"), _not_run("failed", why))
+
+
+def _not_run(ended: str, why: str) -> Ended:
+    return Ended(ended=ended, detail=why, result=None)
+
+
+def _steps(library: Library, asked: Asked, idle: Sequence[int]) -> Record:
+    deadline_s = DEADLINE_S if asked.level == "standard" else DEEP_DEADLINE_S
+    plan = workers(asked, idle)
+    node_cpu = {node: cpus[0] for node, cpus in plan.node_cpus.items()}
+    if not asked.triad:
+        bandwidth = matrix = _not_run("not-offered", "the kernel does not offer AVX2 and FMA")
+    else:
+        bandwidth = isolated(lambda: triad.nodes(library, plan), deadline_s=deadline_s)
+        matrix = _matrix(library, asked, node_cpu, deadline_s)
+    cpu = idle[0]
+    part = asked.slice_of(cpu)
+    caches = (asked.l1_kib, asked.l2_kib, None if part is None else part[0])
+    pair = sharing.pair(idle, [cpus for _, cpus in asked.l3])
+    return {
+        "triad": bandwidth,
+        "matrix": matrix,
+        "chase": isolated(lambda: chase.judge(library, cpu, caches, asked.level), deadline_s=deadline_s),
+        "sharing": _not_run("no-pair", "it takes two CPUs of different cores that nobody uses")
+        if pair is None
+        else isolated(lambda: sharing.judge(library, pair), deadline_s=deadline_s),
+    }
+
+
+def _matrix(library: Library, asked: Asked, node_cpu: dict[int, int], deadline_s: float) -> Ended:
+    if len(node_cpu) < 2:
+        return _not_run("one-node", "there is one NUMA node with CPUs that nobody uses")
+    if len(node_cpu) > MOST_NODES[asked.level]:
+        return _not_run("not-asked", f"between {len(node_cpu)} nodes it takes long: run at level deep")
+    return isolated(lambda: triad.matrix(library, node_cpu, MATRIX_ARRAY), deadline_s=deadline_s)
+
+
+def workers(asked: Asked, idle: Sequence[int]) -> triad.Plan:
+    """One idle CPU of each core by node, and arrays that are larger than the share of the cache that each has."""
+    nodes = asked.nodes or {0: idle}
+    most = MOST_WORKERS[asked.level]
+    chosen = {
+        node: triad.one_a_core(here, most=most)
+        for node, cpus in nodes.items()
+        if (here := [cpu for cpu in idle if cpu in cpus])
+    }
+    working = [cpu for cpus in chosen.values() for cpu in cpus]
+    arrays = {}
+    for cpu in working:
+        part = asked.slice_of(cpu)
+        share = UNKNOWN_SHARE if part is None else (part[0] << 10) // sum(other in part[1] for other in working)
+        arrays[cpu] = min(
+            MOST_ARRAY[asked.level], max(triad.LEAST_ARRAY, TIMES_CACHE * share // triad.CHUNK * triad.CHUNK)
+        )
+    return triad.Plan(node_cpus=chosen, array=arrays)
+
+
+def parse(params: Sequence[str]) -> Asked:
+    """The parameters as they come. Raises ValueError."""
+    named = dict(word.partition("=")[::2] for word in params if "=" in word)
+    l3 = [part.partition(":")[::2] for part in named.get("l3", "").split(";") if part]
+    nodes = {int(name[4:]): cpus for name, cpus in named.items() if name.startswith("node")}
+    return Asked(
+        level="deep" if "deep" in params else "standard",
+        allow_busy=ALLOW_BUSY in params,
+        triad="triad" in params,
+        l1_kib=int(named["l1"]) if "l1" in named else None,
+        l2_kib=int(named["l2"]) if "l2" in named else None,
+        l3=[(int(size), _cpus(cpus)) for size, cpus in l3],
+        nodes={node: _cpus(cpus) for node, cpus in nodes.items()},
+    )
+
+
+def _cpus(text: str) -> Sequence[int]:
+    runs = [part.partition("-")[::2] for part in text.split(",") if part]
+    return [cpu for first, last in runs for cpu in range(int(first), int(last or first) + 1)]

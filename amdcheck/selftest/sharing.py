@@ -1,0 +1,106 @@
+"""False sharing: two CPUs count up words of their own, atomically, 8, 64 and 128 bytes apart."""
+
+from __future__ import annotations
+
+import ctypes
+import resource
+import statistics
+import time
+from collections.abc import Sequence
+from itertools import combinations
+
+from amdcheck.knowledge.selftests import limit
+from amdcheck.selftest.buffer import Buffer
+from amdcheck.selftest.isolate import Record
+from amdcheck.selftest.library import Library
+from amdcheck.selftest.reading import Reading
+from amdcheck.selftest.triad import core_of
+
+DISTANCES = (8, 64, 128)
+INCREMENTS = 60_000  # two or three milliseconds on one line, some hundred microseconds on two
+RUNS = 3
+ATTEMPTS = 3
+MISSED = (1, 7)  # increments that the second thread leaves out, to be noticed
+
+
+def pair(cpus: Sequence[int], slices: Sequence[Sequence[int]]) -> tuple[int, int] | None:
+    """Two of these CPUs on different cores, of one slice of the last level if there are such; None: all one core."""
+    cores = {cpu: core_of(cpu) for cpu in cpus}
+    near = [members for part in slices if len(members := [cpu for cpu in cpus if cpu in part]) > 1]
+    for group in (*near, cpus):
+        for first, second in combinations(group, 2):
+            if cores[first] != cores[second]:
+                return first, second
+    return None
+
+
+def judge(library: Library, cpus: tuple[int, int]) -> Record:
+    """Seconds of INCREMENTS on both CPUs by distance, every count compared; then increments that are left out."""
+    buffer = Buffer(4096)
+    first = ctypes.c_uint64.from_address(buffer.address)
+    found = {"compared": 0, "wrong": 0, "planted": 0, "noticed": 0}
+    distances = []
+    for distance in DISTANCES:
+        second = ctypes.c_uint64.from_address(buffer.address + distance)
+        counters = (first, second)
+        distances.append({"bytes": distance, "reading": _reading(library, cpus, counters, found)})
+        for missed in MISSED:
+            _count(library, cpus, counters, missed=missed)
+            found["planted"] += 1
+            found["noticed"] += (first.value, second.value) == (INCREMENTS, INCREMENTS - missed)
+    return {"cpus": cpus, "increments": INCREMENTS, "distances": distances, **found}
+
+
+def _reading(
+    library: Library, cpus: tuple[int, int], counters: tuple[ctypes.c_uint64, ctypes.c_uint64], found: dict[str, int]
+) -> Reading:
+    """The least disturbed of some attempts."""
+    undisturbed, readings = limit("sharing-cpu-share").value, []
+    for number in range(1, ATTEMPTS + 1):
+        readings.append(_attempt(library, cpus, counters, found, number))
+        if readings[-1]["cpu_share"] >= undisturbed:
+            break
+    return max(readings, key=lambda reading: reading["cpu_share"])
+
+
+def _attempt(
+    library: Library,
+    cpus: tuple[int, int],
+    counters: tuple[ctypes.c_uint64, ctypes.c_uint64],
+    found: dict[str, int],
+    number: int,
+) -> Reading:
+    """Some runs. The share is of both CPUs: a thread that runs alone meets no contention, and is quick for nothing."""
+    switched, slices, shares = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw, [], []
+    for _ in range(RUNS):
+        cpu, wall = time.process_time(), time.perf_counter()
+        slices.append(_count(library, cpus, counters, missed=0))
+        shares.append((time.process_time() - cpu) / (2 * (time.perf_counter() - wall)))
+        found["compared"] += 2
+        found["wrong"] += sum(counter.value != INCREMENTS for counter in counters)
+    return {
+        "best_s": min(slices),
+        "median_s": statistics.median(slices),
+        "slices": RUNS,
+        "attempts": number,
+        "cpu_share": min(1.0, statistics.median(shares)),
+        "involuntary": resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw - switched,
+        "stolen_s": None,
+    }
+
+
+def _count(
+    library: Library, cpus: tuple[int, int], counters: tuple[ctypes.c_uint64, ctypes.c_uint64], *, missed: int
+) -> float:
+    for counter in counters:
+        counter.value = 0
+    took = library.time_sharing(
+        cpus=cpus,
+        first=ctypes.addressof(counters[0]),
+        second=ctypes.addressof(counters[1]),
+        increments=INCREMENTS,
+        missed=missed,
+    )
+    if took is None:
+        raise RuntimeError(f"no two threads could be run on CPU {cpus[0]} and {cpus[1]}")
+    return took

@@ -1,0 +1,310 @@
+"""The triad a = b + 3 c: bandwidth of each NUMA node with all its idle cores, and from node to node.
+
+No barrier: workers prepare their arrays, then all run through the same windows of time, one after the other, and count
+what they moved in each. Who is late or taken off its CPU moves less, and nobody waits for it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import resource
+import statistics
+import struct
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from amdcheck.selftest.buffer import Buffer
+from amdcheck.selftest.isolate import Ended, Isolated, Record
+from amdcheck.selftest.library import Library, LibraryMissing
+from amdcheck.selftest.reading import Reading, pin, stolen_s
+from amdcheck.selftest.room import needed, room_on_node
+
+WINDOW_S = 0.012
+ATTEMPTS = 3  # windows of each kind, in turn, so that one disturbance does not meet all of them
+PREPARED_S = 8.0  # for all workers to have filled their arrays
+DEADLINE_S = 12.0
+LEAST_ARRAY = 1 << 20
+CHUNK = 1 << 20  # bytes of each array in one call: some hundred microseconds
+# Past a huge page's boundary, so that the three streams do not fall into the same sets and banks.
+OFFSETS = (0, 21 * 64, 42 * 64)
+BYTES_MOVED = 24  # of one element, as STREAM counts: what is read and written, not what the cache line costs beside
+AMOUNT = 1e9  # bytes; a reading tells the seconds for as many
+PLANTED = 4  # elements, for each kind of stores
+PLANT_WITHIN = 4096  # the first elements, among which they are planted
+SHOWN = 8
+
+
+class Plan(NamedTuple):
+    """Who runs: one CPU of each idle core by NUMA node, and the bytes of an array by CPU."""
+
+    node_cpus: Mapping[int, Sequence[int]]
+    array: Mapping[int, int]
+
+
+def nodes(library: Library, plan: Plan) -> Record:
+    """All nodes at once, each with memory of its own. Raises MemoryError, LibraryMissing."""
+    cpus = [cpu for members in plan.node_cpus.values() for cpu in members]
+    wanted = 3 * sum(plan.array.values())
+    share = needed(wanted, least=3 * LEAST_ARRAY * len(cpus)) / wanted
+    arrays = {cpu: max(LEAST_ARRAY, int(plan.array[cpu] * share) // CHUNK * CHUNK) for cpu in cpus}
+    ended, stolen = _together(
+        [(cpu, partial(_work, library, cpu, arrays[cpu])) for cpu in cpus],
+        windows=2 * ATTEMPTS,
+    )
+    return {
+        "nodes": [
+            _node(node, members, {cpu: arrays[cpu] for cpu in members}, ended, stolen)
+            for node, members in plan.node_cpus.items()
+        ]
+    }
+
+
+def matrix(library: Library, node_cpu: Mapping[int, int], size: int) -> Record:
+    """Each node's CPU with each node's memory: in every round each CPU has another node, and each node another CPU."""
+    ids = list(node_cpu)
+    cells: list[Record] = []
+    for shift in range(len(ids)):
+        pairs = [(ids[place], ids[(place + shift) % len(ids)]) for place in range(len(ids))]
+        free = {to: room_on_node(to) for _, to in pairs}
+        if any(there is not None and there < 3 * size for there in free.values()):
+            raise MemoryError(f"no {3 * size >> 20} MiB of free memory on each node")
+        ended, stolen = _together(
+            [(node_cpu[cpu], partial(_reach, library, node_cpu[cpu], to, size)) for cpu, to in pairs],
+            windows=ATTEMPTS,
+        )
+        for cpu, to in pairs:
+            end = ended[node_cpu[cpu]]
+            result = end["result"]
+            reading = None if result is None else _reading([result["windows"]], stolen=stolen[node_cpu[cpu]])
+            cells.append({"cpu_node": cpu, "memory_node": to, **end, "result": reading})
+    return {"cells": cells}
+
+
+# ---- in a worker ----
+
+
+class _Windows(NamedTuple):
+    """What the parent shares: whether a worker is ready, and when the first window begins (0: not yet)."""
+
+    shared: mmap.mmap
+    place: int
+    number: int
+
+    def wait(self) -> float:
+        """Say that this worker is ready, and sleep until the first window."""
+        self.shared[8 + self.place] = 1
+        until = time.monotonic() + PREPARED_S
+        while (start := struct.unpack_from("d", self.shared)[0]) == 0:
+            if time.monotonic() > until:
+                raise TimeoutError("the other workers did not become ready")
+            time.sleep(0.0005)
+        time.sleep(max(0.0, start - time.monotonic()))
+        return float(start)
+
+
+class _Arrays:
+    """Three arrays of this worker, filled by it: the pages lie where it runs, or where it bound them."""
+
+    def __init__(self, library: Library, size: int) -> None:
+        self._library = library
+        self._buffers = [Buffer(size + OFFSETS[-1]) for _ in OFFSETS]
+        self.a, self.b, self.c = (
+            buffer.address + offset for buffer, offset in zip(self._buffers, OFFSETS, strict=True)
+        )
+        self.size = size
+        self.count = size // 8
+        self.poison()
+        library.triad_operands(self.b, self.c, self.count)
+
+    def poison(self) -> None:
+        """What is not written is not right."""
+        ctypes.memset(self.a, 0xA5, self.size)
+
+    def run(self, *, non_temporal: bool, offset: int = 0, size: int = CHUNK, wrong: int = -1) -> None:
+        took = self._library.time_triad(
+            non_temporal=non_temporal,
+            a=self.a + offset,
+            b=self.b + offset,
+            c=self.c + offset,
+            count=size // 8,
+            wrong=wrong,
+        )
+        if took is None:
+            raise LibraryMissing("no triad in this build")
+
+    def through(self, windows: _Windows, kinds: Sequence[bool]) -> list[Record]:
+        """Run in every window by stores of its kind; what was moved in each, and what CPU time it had."""
+        start = windows.wait()
+        offset, told = 0, []
+        for number in range(windows.number):
+            begin, end = start + number * WINDOW_S, start + (number + 1) * WINDOW_S
+            kind, moved = kinds[number % len(kinds)], 0.0
+            cpu, switched = time.thread_time(), resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw
+            while (now := time.monotonic()) < end:
+                self.run(non_temporal=kind, offset=offset)
+                then = time.monotonic()
+                inside = max(0.0, min(then, end) - max(now, begin))
+                moved += CHUNK // 8 * BYTES_MOVED * inside / (then - now)
+                offset = (offset + CHUNK) % self.size
+            told.append(
+                {
+                    "moved": moved,
+                    "cpu_s": min(time.thread_time() - cpu, WINDOW_S),
+                    "involuntary": resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw - switched,
+                }
+            )
+        return told
+
+    def verify(self) -> Record:
+        """Both kinds of stores over the whole array, every element compared; then elements planted wrong."""
+        found: Record = {"compared": 0, "wrong": 0, "first_wrong": [], "planted": 0, "noticed": 0}
+        for kind in (False, True):
+            self.poison()
+            self.run(non_temporal=kind, size=self.size)
+            wrong, where = self._library.triad_differences(self.a, self.count)
+            found["compared"] += self.count
+            found["wrong"] += wrong
+            if where is not None:
+                found["first_wrong"].append(where)
+            within = min(PLANT_WITHIN, self.count)
+            for place in (0, 13, within // 2 + 6, within - 1)[:PLANTED]:
+                self.run(non_temporal=kind, size=8 * within, wrong=place)
+                found["planted"] += 1
+                found["noticed"] += self._library.triad_differences(self.a, within) == (1, place)
+        return found
+
+
+def _work(library: Library, cpu: int, size: int, windows: _Windows) -> Record:
+    """One worker of a node. First touch: its pages come from the node that it runs on."""
+    pin(cpu)
+    arrays = _Arrays(library, size)
+    told = arrays.through(windows, (False, True))
+    return {"windows": told, "placed": library.node_of(arrays.a), **arrays.verify()}
+
+
+def _reach(library: Library, cpu: int, node: int, size: int, windows: _Windows) -> Record:
+    """One CPU with memory of one node, by stores past the caches."""
+    pin(cpu)
+    if not library.bind_memory(node):
+        raise PermissionError(f"the kernel refused to take memory from node {node}")
+    arrays = _Arrays(library, size)
+    placed = library.node_of(arrays.a)
+    if placed is None:
+        raise PermissionError("the kernel does not say on which node memory lies")
+    if placed != node:
+        raise RuntimeError(f"memory bound to node {node} lies on node {placed}")
+    return {"windows": arrays.through(windows, (True,))}
+
+
+# ---- in the parent of the workers ----
+
+
+def _together(
+    workers: Sequence[tuple[int, Callable[[_Windows], Record]]], *, windows: int
+) -> tuple[dict[int, Ended], dict[int, float | None]]:
+    """Run one worker on each CPU through the same windows; how each ended, and what the hypervisor took, by CPU."""
+    shared = mmap.mmap(-1, 8 + len(workers))
+    until = time.monotonic() + DEADLINE_S
+    running = {
+        cpu: Isolated(partial(work, _Windows(shared, place, windows))) for place, (cpu, work) in enumerate(workers)
+    }
+    ready_until = time.monotonic() + PREPARED_S
+    while sum(shared[8:]) < len(workers) and time.monotonic() < ready_until and any(map(_runs, running.values())):
+        time.sleep(0.001)
+    before = _stat()
+    struct.pack_into("d", shared, 0, time.monotonic() + 0.002)
+    time.sleep(0.002 + windows * WINDOW_S)
+    after = _stat()
+    ended = {cpu: run.ended(deadline_s=max(0.1, until - time.monotonic())) for cpu, run in running.items()}
+    return ended, {cpu: _stolen(before, after, cpu) for cpu in running}
+
+
+def _runs(worker: Isolated) -> bool:
+    return worker.runs
+
+
+def _stat() -> list[str]:
+    try:
+        with open("/proc/stat", encoding="ascii", errors="replace") as stat:
+            return list(stat)
+    except OSError:
+        return []
+
+
+def _stolen(before: Sequence[str], after: Sequence[str], cpu: int) -> float | None:
+    first, last = stolen_s(before, cpu), stolen_s(after, cpu)
+    return None if first is None or last is None else max(0.0, last - first)
+
+
+def _node(
+    node: int,
+    members: Sequence[int],
+    arrays: Mapping[int, int],
+    ended: Mapping[int, Ended],
+    stolen: Mapping[int, float | None],
+) -> Record:
+    """What the workers of one node gave together."""
+    done = {cpu: result for cpu in members if (result := ended[cpu]["result"]) is not None}
+    taken = [stolen[cpu] for cpu in done]
+    told = [result["windows"] for result in done.values()]
+    whole = sum(s for s in taken if s is not None) if taken and None not in taken else None
+    return {
+        "node": node,
+        "cpus": list(members),
+        "array_kib": min(arrays.values()) >> 10,
+        "died": [{"cpu": cpu, **ended[cpu]} for cpu in members if cpu not in done],
+        "placed": sorted({result["placed"] for result in done.values() if result["placed"] is not None}),
+        "plain": _reading([windows[0::2] for windows in told], stolen=whole),
+        "streaming": _reading([windows[1::2] for windows in told], stolen=whole),
+        **{name: sum(r[name] for r in done.values()) for name in ("compared", "wrong", "planted", "noticed")},
+        "first_wrong": [
+            {"cpu": cpu, "element": where} for cpu, result in done.items() for where in result["first_wrong"]
+        ][:SHOWN],
+    }
+
+
+def _reading(workers: Sequence[Sequence[Record]], *, stolen: float | None) -> Reading | None:
+    """Seconds for AMOUNT bytes by all workers together, in the best of their windows; None when nothing was moved."""
+    windows = list(zip(*workers, strict=True))
+    moved = [sum(worker["moved"] for worker in window) for window in windows]
+    if not moved or max(moved) <= 0:
+        return None
+    best = windows[moved.index(max(moved))]
+    return {
+        "best_s": AMOUNT * WINDOW_S / max(moved),
+        "median_s": AMOUNT * WINDOW_S / max(statistics.median(moved), 1.0),
+        "slices": len(windows),
+        "attempts": len(windows),
+        "cpu_share": min(1.0, sum(worker["cpu_s"] for worker in best) / (len(best) * WINDOW_S)),
+        "involuntary": sum(worker["involuntary"] for worker in best),
+        "stolen_s": stolen,
+    }
+
+
+def one_a_core(cpus: Sequence[int], *, most: int) -> list[int]:
+    """Of these CPUs one for each core, at most so many, spread over all of them."""
+    seen: set[str] = set()
+    chosen = []
+    for cpu in sorted(cpus):
+        core = core_of(cpu)
+        if core not in seen:
+            seen.add(core)
+            chosen.append(cpu)
+    step = max(1, -(-len(chosen) // most))
+    return chosen[::step]
+
+
+def core_of(cpu: int) -> str:
+    """What names its core: the CPUs that share it; the CPU itself where the kernel does not say."""
+    folder = f"/sys/devices/system/cpu/cpu{cpu}/topology"
+    for name in ("core_cpus_list", "thread_siblings_list"):
+        try:
+            with open(os.path.join(folder, name), encoding="ascii") as siblings:
+                return siblings.read().strip()
+        except (OSError, ValueError):
+            continue
+    return str(cpu)
