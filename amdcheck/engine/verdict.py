@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from amdcheck.engine.exits import ExitStyle, verdict_exit
 from amdcheck.model.finding import Finding
 from amdcheck.model.report import Counts, Lost, Summary, Verdict
-from amdcheck.model.text import printable
+from amdcheck.model.text import counted, printable
 
 REASON_LIMIT = 200  # bytes, ASCII
 _MESSAGE_LIMIT = 160  # characters of a finding's message in the headline; the finding itself has all of it
@@ -93,22 +93,18 @@ def _headline(
 ) -> str:
     parts = ["CPU host, no AMD GPU: " if cpu_host else ""]
     if checks is not None:
-        parts.append(f"{_times(checks, 'check')} alone: ")
+        parts.append(f"{counted(checks, 'check')} alone: ")
     parts.append(verdict.replace("-", " ").upper())
     if why:
         parts.append(f": {why}")
     elif verdict == "ready":
-        parts.append(f": {_times(counts.pass_, 'finding')} passed")
+        parts.append(f": {counted(counts.pass_, 'finding')} passed")
     if counts.waived:
         parts.append(f" ({counts.waived} waived)")
     unseen = len({entry.check for entry in lost})
     if unseen:
-        parts.append(f" ({_times(unseen, 'check')} {'needs' if unseen == 1 else 'need'} root: sudo amdcheck all)")
+        parts.append(f" ({counted(unseen, 'check')} {'needs' if unseen == 1 else 'need'} root: sudo amdcheck all)")
     return "".join(parts)
-
-
-def _times(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _ascii_line(text: str) -> str:

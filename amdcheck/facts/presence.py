@@ -15,6 +15,7 @@ from amdcheck.facts.rocm import RocmInstalls
 from amdcheck.host.protocol import Host
 from amdcheck.model.expectations import Expectations
 from amdcheck.model.finding import Evidence, evidence, shown
+from amdcheck.model.text import counted
 from amdcheck.model.value import Known, Unknown
 
 EXPECTED_BY = "--expect-gpus or policy"
@@ -95,7 +96,7 @@ def _software(driver: Driver, rocm: RocmInstalls) -> Iterator[Evidence]:
 def _nodes(kfd: Kfd) -> Iterator[Evidence]:
     nodes = len(kfd.gpu_nodes) + kfd.hidden
     if nodes:
-        yield shown(f"{TOPOLOGY}/nodes", f"{nodes} GPU nodes", note="the compute driver lists GPUs")
+        yield shown(f"{TOPOLOGY}/nodes", counted(nodes, "GPU node"), note="the compute driver lists GPUs")
 
 
 def _gone(log: KernelLog, gpus: Gpus) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from amdcheck.facts.smi import SmiTool
 from amdcheck.facts.smi_output import SmiGpu
 from amdcheck.knowledge.versions import numbers
 from amdcheck.model.finding import Evidence, evidence, shown
+from amdcheck.model.text import counted
 from amdcheck.model.value import Known, Unknown
 
 
@@ -65,8 +66,8 @@ def _count(tool: SmiTool, gpus: Gpus) -> Compared | None:
         agrees=not missing and not surplus,
         difference=f"{tool.name} {words}.",
         read=(
-            shown(tool.gpus.source, f"{len(said)} GPUs"),
-            shown(gpus.listing.source, f"{len(gpus.devices)} devices"),
+            shown(tool.gpus.source, counted(len(said), "GPU")),
+            shown(gpus.listing.source, counted(len(gpus.devices), "device")),
         ),
     )
 
@@ -88,7 +89,8 @@ def _by_number(said: tuple[SmiGpu, ...], gpus: Gpus) -> tuple[bool, bool, str]:
     partitions = len(_partitions(gpus))
     fits = any(count - hidden <= len(said) <= count + others for count in (devices, partitions))
     missing = not fits and len(said) < (partitions if len(said) > devices + others else devices)
-    words = f"lists {len(said)} GPUs, sysfs {devices} devices with {partitions} partitions"
+    there = f"{counted(devices, 'device')} with {counted(partitions, 'partition')}"
+    words = f"lists {counted(len(said), 'GPU')}, sysfs {there}"
     return missing, not fits and not missing, words
 
 

@@ -22,3 +22,8 @@ def printable(text: str, *, limit: int = LIMIT) -> str:
     """One line of valid UTF-8: control, bidi and undecodable characters escaped, at most `limit` characters."""
     safe = _UNSAFE.sub(_escape, text)
     return safe if len(safe) <= limit else safe[: limit - 1] + "…"
+
+
+def counted(count: int, one: str, many: str | None = None) -> str:
+    """The count with its noun: 1 GPU, 8 GPUs; `many` where that is not `one` with an s."""
+    return f"{count} {one if count == 1 else many or one + 's'}"

@@ -24,6 +24,7 @@ from amdcheck.facts.cpulist import format_cpulist
 from amdcheck.facts.platform import Platform
 from amdcheck.knowledge.epyc import Series
 from amdcheck.knowledge.remedies import remedy
+from amdcheck.model.text import counted
 
 Shape = tuple[int, int]  # KiB, cores
 
@@ -172,7 +173,7 @@ def _alike(cpu: Cpu, row: Series | None, platform: Platform) -> Finding:
     return passed(
         "cpu.cache",
         HOST,
-        f"{len(cpu.l3)} slices of L3, each {' or '.join(kinds)}{where}{most}.",
+        f"{counted(len(cpu.l3), 'slice')} of L3, each {' or '.join(kinds)}{where}{most}.",
         *_slices(cpu),
         actual=" or ".join(kinds),
     )

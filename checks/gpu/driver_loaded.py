@@ -26,6 +26,7 @@ from amdcheck.facts.platform import Platform
 from amdcheck.facts.presence import gpus_expected
 from amdcheck.knowledge.gpus import gpu_table
 from amdcheck.knowledge.remedies import remedy
+from amdcheck.model.text import counted
 
 ID = "gpu.driver-loaded"
 
@@ -76,7 +77,7 @@ def driver_loaded(driver: Driver, gpus: Gpus, kfd: Kfd, platform: Platform) -> I
 def _by_topology(why: Unknown, kfd: Kfd) -> Finding:
     """Only amdgpu's compute side writes GPU nodes into the KFD topology."""
     if kfd.gpu_nodes:
-        nodes = shown(TOPOLOGY, f"{len(kfd.gpu_nodes)} GPU nodes")
+        nodes = shown(TOPOLOGY, counted(len(kfd.gpu_nodes), "GPU node"))
         return passed(ID, HOST, "amdgpu is loaded: the KFD topology lists GPUs.", nodes)
     return undetermined(ID, HOST, "Whether amdgpu is loaded could not be read.", because=why)
 

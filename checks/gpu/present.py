@@ -31,6 +31,7 @@ from amdcheck.facts.presence import EXPECTED_BY, GpuSigns
 from amdcheck.knowledge.gpus import GpuProduct, products
 from amdcheck.knowledge.remedies import remedy
 from amdcheck.knowledge.tables import TABLES_DATE
+from amdcheck.model.text import counted
 
 ID = "gpu.present"
 
@@ -83,7 +84,7 @@ def _none_there(gpus: Gpus, signs: GpuSigns, log: KernelLog, expect: Expectation
     if gpus.unidentified:
         return _may_be_more(gpus, signs, "No AMD GPU is known to be there")
     others = "".join(f"; {n.bdf} ({n.device_id}) is {n.reason}" for n in gpus.not_judged[:4])
-    seen = shown(listing.source, f"{len(listing.value)} devices, none of them a GPU to judge{others}")
+    seen = shown(listing.source, f"{counted(len(listing.value), 'device')}, none of them a GPU to judge{others}")
     # An integrated GPU that amdgpu drives explains the driver and the ROCm that are there for it, and neither an
     # expectation nor a GPU that the log or the compute driver knows.
     missed = expect.gpus or signs.gone or gpus.off_bus
@@ -104,7 +105,7 @@ def _none_there(gpus: Gpus, signs: GpuSigns, log: KernelLog, expect: Expectation
         f"AMD GPUs are expected, and none is on the PCI bus{others}.",
         seen,
         *signs.signs,
-        expected=f"{expect.gpus} GPUs ({EXPECTED_BY})" if expect.gpus else "at least one GPU, by what is installed",
+        expected=_wanted(expect.gpus) if expect.gpus else "at least one GPU, by what is installed",
         actual="none",
         remedy=remedy(f"{ID}/none"),
     )
@@ -121,10 +122,10 @@ def _counted(gpus: Gpus, signs: GpuSigns, platform: Platform, expect: Expectatio
     usable = [gpu for gpu in gpus.devices if not gpu.hidden]
     what = _listing(gpus)
     if expect.gpus is not None:
-        wanted = f"{expect.gpus} GPUs ({EXPECTED_BY})"
+        wanted = _wanted(expect.gpus)
         if len(usable) < expect.gpus <= len(usable) + len(gpus.unidentified):
-            counted = f"{len(usable)} of {expect.gpus} expected GPUs are there{_kept_away(gpus)}"
-            return _may_be_more(gpus, signs, counted, what, expected=wanted)
+            there = f"{len(usable)} of {expect.gpus} expected GPUs are there{_kept_away(gpus)}"
+            return _may_be_more(gpus, signs, there, what, expected=wanted)
         if len(usable) < expect.gpus:
             there = f"{len(usable)} of {expect.gpus} expected GPUs are there"
             message = f"{there}{_kept_away(gpus)}{_partitions(gpus, expect.gpus)}."
@@ -141,7 +142,8 @@ def _counted(gpus: Gpus, signs: GpuSigns, platform: Platform, expect: Expectatio
                 remedy=remedy(f"{ID}/{why}"),
             )
         if len(usable) > expect.gpus:
-            message = f"{len(usable)} GPUs are there, {expect.gpus} are expected{_modules(gpus)}."
+            there = counted(len(usable), "GPU is there", "GPUs are there")
+            message = f"{there}, {counted(expect.gpus, 'is expected', 'are expected')}{_modules(gpus)}."
             return warned(
                 f"{ID}/more",
                 HOST,
@@ -151,9 +153,12 @@ def _counted(gpus: Gpus, signs: GpuSigns, platform: Platform, expect: Expectatio
                 actual=str(len(usable)),
                 remedy=remedy(f"{ID}/more"),
             )
-        return passed(ID, HOST, f"All {expect.gpus} expected GPUs are there: {_names(gpus)}.", what, expected=wanted)
+        there = "The expected GPU is there" if expect.gpus == 1 else f"All {expect.gpus} expected GPUs are there"
+        return passed(ID, HOST, f"{there}: {_names(gpus)}.", what, expected=wanted)
     if signs.gone:
-        message = f"{len(signs.gone)} GPUs that this boot's kernel log names are no longer on the bus."
+        known = "that this boot's kernel log names"
+        gone = counted(len(signs.gone), f"GPU {known} is", f"GPUs {known} are")
+        message = f"{gone} no longer on the bus."
         return failed(
             f"{ID}/fewer", HOST, message, what, *signs.signs, actual=str(len(usable)), remedy=remedy(f"{ID}/fewer")
         )
@@ -301,6 +306,10 @@ def _listing(gpus: Gpus) -> Evidence:
     if gpus.off_bus:
         note = f"the compute driver still has nodes for {', '.join(gpus.off_bus)}"
     return shown(gpus.listing.source if on_bus else f"{TOPOLOGY}/nodes", value, note=note)
+
+
+def _wanted(gpus: int) -> str:
+    return f"{counted(gpus, 'GPU')} ({EXPECTED_BY})"
 
 
 def _names(gpus: Gpus) -> str:

@@ -30,6 +30,7 @@ from amdcheck.facts.topology import Topology, boards, bridged
 from amdcheck.knowledge.gpus import GpuProduct
 from amdcheck.knowledge.kfd import kfd_table
 from amdcheck.knowledge.remedies import remedy
+from amdcheck.model.text import counted
 
 ID = "gpu.topology"
 NODES = f"{TOPOLOGY}/nodes"
@@ -99,7 +100,7 @@ def _all_well(gpus: Gpus, kfd: Kfd, links: Topology) -> Finding:
     shown_nodes = [gpu for gpu in gpus.devices if gpu.partitions]
     if not shown_nodes:
         hidden = "The device cgroup keeps the GPUs' topology from this container."
-        return skipped(ID, HOST, hidden, shown(NODES, f"{kfd.hidden} hidden nodes"))
+        return skipped(ID, HOST, hidden, shown(NODES, counted(kfd.hidden, "hidden node")))
     return passed(ID, HOST, f"{_summary(links, shown_nodes)}.", _matrix(links, shown_nodes))
 
 
@@ -109,7 +110,7 @@ def _summary(links: Topology, gpus: list[Gpu]) -> str:
         return "One GPU, linked with the processor"
     hives = " and ".join(str(len(members)) for members in links.hives.values())
     joined = f", in {'one hive' if len(links.hives) == 1 else 'hives'} of {hives}" if links.hives else ""
-    return f"{len(gpus)} GPUs, {xgmi} of {len(links.pairs)} pairs linked by xGMI{joined}"
+    return f"{counted(len(gpus), 'GPU')}, {xgmi} of {len(links.pairs)} pairs linked by xGMI{joined}"
 
 
 def _matrix(links: Topology, gpus: list[Gpu]) -> Evidence:
@@ -156,7 +157,7 @@ def _without_node(gpus: Gpus, kfd: Kfd, log: KernelLog, os_id: str | None) -> It
                 f"{ID}/no-node",
                 gpu.subject,
                 f"amdgpu drives {gpu.label}, but the compute driver has no node for it.",
-                shown(NODES, f"{len(kfd.gpu_nodes)} GPU nodes, none at {gpu.bdf}"),
+                shown(NODES, f"{counted(len(kfd.gpu_nodes), 'GPU node')}, none at {gpu.bdf}"),
                 *said,
                 expected="a KFD node",
                 actual="none",

@@ -25,6 +25,7 @@ from amdcheck.facts.platform import Platform
 from amdcheck.knowledge import miopen as table
 from amdcheck.knowledge.remedies import remedy
 from amdcheck.knowledge.rocm import release_of
+from amdcheck.model.text import counted
 
 ID = "miopen.database"
 Target = tuple[str, int]  # gfx, compute units
@@ -110,7 +111,7 @@ def _target(
     subject = Subject(kind="path", id=join(folder, bases[0]))
     version = library_version(install)
     with_perf = table.shipped_names(version)[1] if version else frozenset(bases)
-    listing = shown(folder, f"{len(names)} files, none of {', '.join(base + _FIND[0] for base in bases)}")
+    listing = shown(folder, f"{counted(len(names), 'file')}, none of {', '.join(base + _FIND[0] for base in bases)}")
     for base in bases:
         find, perf = _present(names, base, _FIND), _present(names, base, _PERF)
         if find is not None and (perf is not None or base not in with_perf):

@@ -24,6 +24,7 @@ from amdcheck.facts.miopen import KernelDb, MiopenInstall, MiopenInstalls, has_l
 from amdcheck.facts.platform import Platform
 from amdcheck.knowledge import miopen as table
 from amdcheck.knowledge.remedies import remedy
+from amdcheck.model.text import counted
 
 ID = "miopen.kernel-cache"
 
@@ -63,7 +64,7 @@ def _judge(install: MiopenInstall, gfx: str, names: frozenset[str], os_id: str |
         f"{ID}/missing",
         subject,
         f"The precompiled kernels for {gfx} are not installed: the first use of every shape waits for the compiler.",
-        shown(folder, f"{len(names)} files, no .kdb for {gfx}"),
+        shown(folder, f"{counted(len(names), 'file')}, no .kdb for {gfx}"),
         remedy=remedy(f"{ID}/missing", os_id=os_id, package=f"miopen-hip-{gfx}kdb"),
         expected=f"{gfx}.kdb",
     )

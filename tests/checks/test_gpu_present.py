@@ -9,6 +9,7 @@ from amdcheck.host.open import open_host
 from amdcheck.knowledge.gpus import GpuProduct
 from amdcheck.model.expectations import Expectations
 from amdcheck.model.finding import Finding
+from tests.compose import compose
 from tests.corpus import CORPUS, needs_corpus
 from tests.facts.test_kernel_log import NEW_PROBE, kmsg
 from tests.facts.test_kfd import hide
@@ -405,3 +406,9 @@ def test_nodes_that_could_not_be_read_may_be_gpus(where: str) -> None:
     (finding,) = found(machine)
     assert ids([finding]) == [("gpu.present/timeout", "host", "unknown")]
     assert finding.evidence[-1].source == f"{TOPOLOGY}/{where}"
+
+
+def test_one_expected_gpu_is_told_as_one() -> None:
+    (finding,) = judge("gpu.present", compose("mi300x-1vf-kvm").host, Expectations(gpus=1))
+    assert finding.expected == "1 GPU (--expect-gpus or policy)"
+    assert finding.message.startswith("The expected GPU is there: 1 x ")

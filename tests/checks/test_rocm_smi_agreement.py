@@ -189,7 +189,7 @@ def test_in_tree_text_of_another_kernel_differs() -> None:
 def test_tool_that_misses_a_gpu_warns() -> None:
     (finding,) = judged(machine(), healthy()[0], ran(TOPOLOGY, cards([0])))
     assert summary(finding) == ("rocm.smi-agreement/gpus-missing", "warn", "package rocm-smi")
-    assert values(finding) == ["1 GPUs", "2 devices"]
+    assert values(finding) == ["1 GPU", "2 devices"]
 
 
 def test_tool_that_lists_more_than_the_bus_warns() -> None:
