@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from amdcheck.cli.ending import NO_CHECKS, Ending
 from amdcheck.cli.options import EvidenceOptions, JudgeOptions
+from amdcheck.cli.output import tell
 from amdcheck.engine import run as engine
 from amdcheck.engine.run import AlreadyRunning, NoChecks, Progress, RunRequest, RunResult
 from amdcheck.model.errors import InputError
@@ -65,7 +66,9 @@ def run(request: RunRequest, *, on_progress: Callable[[Progress], None] | None) 
 
 
 def read_facts(request: RunRequest) -> dict[str, object]:
-    """Read every fact. Raises InputError; Ending when another run holds the lock."""
+    """Read every fact; plugins that cannot be used are told. Raises InputError; Ending when the lock is held."""
+    for finding in engine.plugins_of(request).failed:
+        tell(finding.message)
     try:
         return engine.read_facts(request)
     except AlreadyRunning as error:

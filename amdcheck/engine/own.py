@@ -51,7 +51,7 @@ OWN: Mapping[str, Check] = {
 }
 
 
-def own_finding(id: str, subject: Subject, message: str, *evidence: Evidence, **holes: str | int) -> Finding:
+def own_finding(id: str, subject: Subject, message: str, *evidence: Evidence, **holes: str) -> Finding:
     """A finding of the engine by its id, titled, with the remedy of its row."""
     own, _, outcome = id.partition("/")
     finding = undetermined(own, subject, message, *evidence, outcome=outcome, remedy=remedy(id, **holes))
@@ -89,7 +89,7 @@ def plugin_finding(name: str, package: str, outcome: PluginOutcome, why: str) ->
 def held_finding(held: Held) -> Finding:
     """Another run holds the lock."""
     pid = "" if held.holder is None else f" (pid {held.holder.pid})"
-    number = "" if held.holder is None else held.holder.pid
+    number = "" if held.holder is None else str(held.holder.pid)
     if held.overdue:
         message = f"An earlier run{pid} is past its own deadline and still holds {held.path}: it is stuck"
         return own_finding("amdcheck.run/previous-stuck", HOST, message, pid=number)

@@ -217,9 +217,9 @@ class _Supervisor:
         kind, _, name = why.what.partition(" ")
         if kind == "open":
             raise InputError(f"--host {name}: opening it blocks; it may lie on a dead mount. Copy it to a local disk")
-        if kind == "check":
+        if kind in ("check", "plugin") and self._current is not None:
             message = "The check did not end within its time"
-            self._close(self._todo[name], bug_of(self._todo[name], message, outcome="timeout"))
+            self._close(self._current, bug_of(self._current, message, outcome="timeout"))
         elif kind == "fact":
             self._break(name, "timeout: our code for it did not end")
         elif kind == "plugin":
@@ -231,12 +231,11 @@ class _Supervisor:
         name = "" if doing is None else doing.what
         if name.startswith("fact "):
             self._break(name[5:], f"the worker ended: {why}")
+        elif self._current is not None:
+            doing_what = "its work" if not name or name.startswith("plugin ") else name
+            self._close(self._current, crashed(self._current, f"the worker ended: {why} while doing {doing_what}"))
         elif name.startswith("plugin "):
             self._give_plugin_up("crashed", "its process ended outside of its checks and facts")
-        elif self._current is not None:
-            self._close(
-                self._current, crashed(self._current, f"the worker ended: {why} while doing {name or 'its work'}")
-            )
         elif self._outcome.opened is None:
             raise WorkerBug(f"the worker ended before the host was open: {why}")
         else:  # between two checks: nothing names a culprit, so do not try for ever

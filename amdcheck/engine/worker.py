@@ -193,6 +193,8 @@ class _Worker:
         self._page.begin(f"fact {kind.__name__}", FACT_SECONDS)
         try:
             value = read()
+            if not isinstance(value, kind):
+                raise TypeError(f"its read returned a {type(value).__name__}")
             data = msgspec.msgpack.encode(value)
             if self._plan.plugin is not None:
                 value = msgspec.msgpack.decode(data, type=kind)  # constructors do not validate types
