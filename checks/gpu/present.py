@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from amdcheck.api import (
     HOST,
@@ -23,7 +23,7 @@ from amdcheck.api import (
     warned,
 )
 from amdcheck.facts.driver import Driver
-from amdcheck.facts.gpus import Gpus
+from amdcheck.facts.gpus import Gpu, Gpus
 from amdcheck.facts.kernel_log import KernelLog
 from amdcheck.facts.kfd import TOPOLOGY
 from amdcheck.facts.platform import Platform
@@ -154,7 +154,8 @@ def _counted(gpus: Gpus, signs: GpuSigns, platform: Platform, expect: Expectatio
                 remedy=remedy(f"{ID}/more"),
             )
         there = "The expected GPU is there" if expect.gpus == 1 else f"All {expect.gpus} expected GPUs are there"
-        return passed(ID, HOST, f"{there}: {_names(gpus)}.", what, expected=wanted)
+        named = f"{there}: {_names(usable)}" if usable else "No GPU is expected, and none is here"
+        return passed(ID, HOST, f"{named}{_kept_away(gpus)}.", what, expected=wanted)
     if signs.gone:
         known = "that this boot's kernel log names"
         gone = counted(len(signs.gone), f"GPU {known} is", f"GPUs {known} are")
@@ -166,11 +167,13 @@ def _counted(gpus: Gpus, signs: GpuSigns, platform: Platform, expect: Expectatio
     if short is not None:
         return _fewer_than_board(short, what, platform)
     if gpus.unidentified:
-        return _may_be_more(gpus, signs, f"GPUs are there: {_names(gpus)}{_kept_away(gpus)}", what)
+        return _may_be_more(gpus, signs, f"GPUs are there: {_names(usable)}{_kept_away(gpus)}", what)
     if not usable:
-        message = f"GPUs are on the bus, but the device cgroup keeps all of them from this container: {_names(gpus)}."
+        message = (
+            f"GPUs are on the bus, but the device cgroup keeps all of them from this container: {_names(gpus.devices)}."
+        )
         return warned(f"{ID}/hidden", HOST, message, what, remedy=remedy(f"{ID}/hidden"))
-    return passed(ID, HOST, f"GPUs are there: {_names(gpus)}{_kept_away(gpus)}.", what)
+    return passed(ID, HOST, f"GPUs are there: {_names(usable)}{_kept_away(gpus)}.", what)
 
 
 def _short_of_board(gpus: Gpus) -> tuple[GpuProduct, int, int] | None:
@@ -312,8 +315,8 @@ def _wanted(gpus: int) -> str:
     return f"{counted(gpus, 'GPU')} ({EXPECTED_BY})"
 
 
-def _names(gpus: Gpus) -> str:
-    counts = Counter(gpu.label for gpu in gpus.devices)
+def _names(gpus: Iterable[Gpu]) -> str:
+    counts = Counter(gpu.label for gpu in gpus)
     return ", ".join(f"{count} x {name}" for name, count in counts.items())
 
 

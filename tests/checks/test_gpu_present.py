@@ -235,7 +235,13 @@ def test_a_container_with_three_of_eight_gpus_passes_and_says_so() -> None:
         hide(machine, node)
     (finding,) = found(machine)
     assert ids([finding]) == [("gpu.present/ok", "host", "pass")]
-    assert "keeps 5 more from this container" in finding.message
+    kept = "the device cgroup keeps 5 more from this container."
+    assert finding.message == f"GPUs are there: 3 x Instinct MI210; {kept}"
+    (finding,) = found(machine, gpus=3)
+    assert (finding.status, finding.message) == (
+        "pass",
+        f"All 3 expected GPUs are there: 3 x Instinct MI210; {kept}",
+    )
     (finding,) = found(machine, gpus=8)
     assert (finding.id, finding.actual) == ("gpu.present/fewer", "3")
 
@@ -246,6 +252,12 @@ def test_a_container_that_was_given_no_gpu_warns() -> None:
     for node in (1, 2):
         hide(machine, node)
     assert ids(found(machine)) == [("gpu.present/hidden", "host", "warn")]
+    (finding,) = found(machine, gpus=0)
+    assert (finding.id, finding.status, finding.message) == (
+        "gpu.present/ok",
+        "pass",
+        "No GPU is expected, and none is here; the device cgroup keeps 2 more from this container.",
+    )
 
 
 @needs_corpus
