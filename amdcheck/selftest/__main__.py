@@ -10,6 +10,10 @@ from importlib import import_module
 TESTS = {
     "cpu.isa": "cpu_isa",
     "cpu.alignment": "cpu_alignment",
+    "cpu.compute": "cpu_compute",
+    "cpu.cores": "cpu_cores",
+    "cpu.memory": "cpu_memory",
+    "cpu.pattern": "cpu_pattern",
     "miopen-version": "miopen_version",
 }
 

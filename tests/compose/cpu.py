@@ -134,6 +134,20 @@ def _write_lists(tree: Tree, plan: Plan) -> None:
             folder = f"{CPU}/cpufreq/policy{thread.id}"
             tree.attributes(folder, _frequency(plan, thread))
             tree.links[f"{CPU}/cpu{thread.id}/cpufreq"] = f"../cpufreq/policy{thread.id}"
+            tree.attributes(f"{CPU}/cpu{thread.id}/acpi_cppc", _performance(plan))
+
+
+def _performance(plan: Plan) -> Mapping[str, object]:
+    """CPPC as the firmware gives it: frequencies in MHz, performance on a scale of its own."""
+    return {
+        "highest_perf": 255,
+        "lowest_freq": 400,
+        "lowest_nonlinear_perf": 120,
+        "lowest_perf": 30,
+        "nominal_freq": plan.cpu.base_mhz,
+        "nominal_perf": 180,
+        "reference_perf": 180,
+    }
 
 
 def _frequency(plan: Plan, thread: Thread) -> Mapping[str, object]:

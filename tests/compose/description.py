@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -161,6 +161,23 @@ class Smi(_Table, frozen=True, kw_only=True):
     rocm_version: str | None = None
 
 
+class Cores(_Table, frozen=True, kw_only=True):
+    """What is wrong with the cores beside each other; lists name CPUs."""
+
+    allowed: tuple[int, ...] = ()  # by the affinity; none: all
+    idle: tuple[int, ...] = ()  # none: all that are allowed
+    wrong_on: tuple[int, ...] = ()
+    blind_on: tuple[int, ...] = ()  # planted errors go unnoticed
+    killed: tuple[int, ...] = ()
+    held_down: tuple[int, ...] = ()  # at half the clock
+    slices_held_down: tuple[int, ...] = ()  # L3 slices, counted over the machine
+    neighbour_on: tuple[int, ...] = ()  # somebody else shares the core
+    together: float = 1.0  # what all do at once, of what they should
+    cpu_share: float = 1.0  # of wall time
+    stolen: float = 0.0  # by the hypervisor, of wall time
+    quota: float | None = None  # CPUs
+
+
 class SelfTests(_Table, frozen=True, kw_only=True):
     """What is wrong with the machine's computing; lists name instruction sets by their flags."""
 
@@ -174,6 +191,17 @@ class SelfTests(_Table, frozen=True, kw_only=True):
     cpuid_refused: bool = False  # no executable memory
     allocator_ignores_alignment: bool = False
     numpy_cannot_align: bool = False
+    cores: Cores = Cores()
+    disturbed: bool = False  # something else runs on every CPU, in every attempt
+    all_busy: bool = False  # so much that no CPU is taken for a self-test
+    clock_mhz: int | None = None  # under load
+    chains_differ: bool = False  # dependent additions and multiplications tell two clocks
+    # Matrix products, by name: what is wrong with their words, control, rate and ports, and how they end.
+    product_wrong: tuple[str, ...] = ()
+    product_unnoticed: tuple[str, ...] = ()
+    product_slow: tuple[str, ...] = ()
+    half_the_ports: tuple[str, ...] = ()
+    product_ends: dict[str, str] = field(default_factory=dict)
 
 
 class User(_Table, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from amdcheck.host.protocol import CommandResult, SelfTestResult
-from tests.compose import cpuid
+from tests.compose import compute, cores, cpuid
 from tests.compose.plan import Plan
 from tests.compose.products import rocm_release
 from tests.compose.rocm import root_of
@@ -22,6 +22,8 @@ def selftest(plan: Plan, name: str, params: Sequence[str], python: str | None) -
     documents = {
         "cpu.isa": _isa,
         "cpu.alignment": _alignment,
+        "cpu.compute": compute.document,
+        "cpu.cores": cores.document,
         "numpy_alignment": _numpy,
         "miopen-version": _miopen,
     }

@@ -73,10 +73,5 @@ def test_tree_of_a_machine_is_judged_like_its_capture(machine: str, tmp_path: Pa
     for status in ("pass", "warn", "skip"):
         assert told(tree.findings, status) <= told(capture.findings, status)
     lost = {name.partition("/")[0] for name in told(capture.findings, "pass") - told(tree.findings, "pass")}
-    assert lost <= {
-        "gpu.device-access",
-        "miopen.user-dirs",
-        "rocm.smi-agreement",
-        "selftest.cpu.alignment",
-        "selftest.cpu.isa",
-    }
+    lost = {check for check in lost if not check.startswith("selftest.")}
+    assert lost <= {"gpu.device-access", "miopen.user-dirs", "rocm.smi-agreement"}

@@ -15,7 +15,7 @@ struct amdcheck_gemm {
     uint32_t rows;
     uint32_t lanes;
     uint32_t group; /* numbers in a word: 1, 2 or 4 */
-    int32_t limit; /* the largest operand of a for which every sum inside the kernel is exact */
+    int32_t limit; /* the largest operand of a */
     amdcheck_gemm_tile *tile;
     void (*ports)(uint64_t repeats); /* the same multiply-adds from registers alone, 24 accumulator updates a repeat */
 };

@@ -141,6 +141,7 @@
 const struct amdcheck_gemm amdcheck_gemms[] = {
     {"fma", AMDCHECK_F32, 6, 16, 1, 2047, gemm_fma, amdcheck_ports_fma},
     {"avx2", AMDCHECK_U8S8, 4, 16, 4, 127, gemm_avx2, amdcheck_ports_avx2},
+    {"avx2-full-range", AMDCHECK_U8S8, 4, 16, 4, 255, gemm_avx2, amdcheck_ports_avx2}, /* saturates, and so is wrong */
 #ifdef AMDCHECK_HAS_AVXVNNI
     {"avx_vnni", AMDCHECK_U8S8, 6, 16, 4, 255, gemm_avx_vnni, amdcheck_ports_avx_vnni},
 #endif

@@ -1,0 +1,149 @@
+"""What one core computes: its clock, and matrix products in FP32, INT8 and BF16 against its own ceiling."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from amdcheck.facts.cpu import Cpu
+from amdcheck.facts.readings import Reading
+from amdcheck.facts.registry import fact
+from amdcheck.facts.selftests import (
+    TIMEOUT_S,
+    Group,
+    GroupDocument,
+    Step,
+    allowing_busy,
+    document_of,
+    offered_sets,
+    step_of,
+)
+from amdcheck.host.protocol import Host, SelfTest
+from amdcheck.model.expectations import Expectations
+from amdcheck.model.value import Known, Unknown, Value
+
+# Runs with operands over all of 0..255 whatever the CPU, to show whether AVX2's INT8 path is exact here.
+FULL_RANGE = "avx2-full-range"
+# Instruction sets that have a matrix product, by rows of isa.toml.
+FP32 = ("fma", "avx512f")
+INT8 = ("avx2", "avx_vnni", "avx512_vnni")
+BF16 = ("avx512_bf16",)
+
+
+class Clock(Struct, frozen=True, kw_only=True):
+    """Two readings of `cycles` cycles each, by chains of dependent imul (three cycles) and add (one cycle)."""
+
+    cycles: int
+    imul: Reading
+    add: Reading
+
+    @property
+    def hz(self) -> float:
+        """The clock by the multiplications, which no processor is known to shorten."""
+        return self.imul.rate(self.cycles)
+
+    @property
+    def hz_by_add(self) -> float:
+        return self.add.rate(self.cycles)
+
+
+class WrongElement(Struct, frozen=True, kw_only=True):
+    """One wrong word of a product of shape m, n, k: got and want are its bits."""
+
+    shape: tuple[int, int, int]
+    row: int
+    column: int
+    got: str
+    want: str
+
+
+class Product(Struct, frozen=True, kw_only=True):
+    """A matrix product of one instruction set.
+
+    `operations` in one slice of `reading`, a product of `shape`; `ceiling_operations` in one of `ceiling`, the same
+    multiply-adds on registers alone. `compared` words of products of several shapes, `planted` errors that the
+    comparison should notice.
+    """
+
+    shape: tuple[int, int, int]
+    operations: int
+    reading: Reading
+    ceiling_operations: int
+    ceiling: Reading
+    compared: int
+    wrong: int
+    first_wrong: tuple[WrongElement, ...]
+    planted: int
+    noticed: int
+
+    @property
+    def rate(self) -> float:
+        """Operations a second, an addition and a multiplication each counted as one."""
+        return self.reading.rate(self.operations)
+
+    @property
+    def ceiling_rate(self) -> float:
+        return self.ceiling.rate(self.ceiling_operations)
+
+    @property
+    def efficiency(self) -> float:
+        return self.rate / self.ceiling_rate
+
+
+class ProductRun(Step, frozen=True, kw_only=True):
+    name: str
+    result: Product | None
+
+
+class _ClockStep(Step, frozen=True, kw_only=True):
+    result: Clock | None
+
+
+class _Document(GroupDocument, frozen=True, kw_only=True):
+    cpu: int | None
+    clock: _ClockStep
+    products: tuple[ProductRun, ...]
+
+
+@fact
+class ComputeSelfTest(Group, frozen=True, kw_only=True):
+    """selftest cpu.compute: one CPU that was idle, its clock and its matrix products."""
+
+    offered: Value[tuple[str, ...]]  # rows of isa.toml whose flags the kernel offers
+    cpu: int | None
+    clock: Value[Clock]
+    products: Value[dict[str, ProductRun]]  # by name
+    nominal_hz: Value[float]  # what the firmware calls the processor's nominal clock
+
+    @classmethod
+    def read(cls, host: Host, cpu: Cpu, expect: Expectations) -> ComputeSelfTest:
+        offered = cpu.flags.parse(offered_sets)
+        wanted = [name for name in (*FP32, *INT8, *BF16) if name in (offered.or_none() or ())]
+        full_range = (FULL_RANGE,) if "avx2" in wanted else ()
+        params = (*wanted, *full_range, *allowing_busy(expect))
+        test = SelfTest(name="cpu.compute", params=params, timeout_s=TIMEOUT_S)
+        document = document_of(host, test, expect, _Document)
+        known = document.value if isinstance(document, Known) else None
+        chosen = known.cpu if known is not None else None
+        return cls(
+            source=f"selftest {test.name}",
+            unread=document if isinstance(document, Unknown) else None,
+            offered=offered,
+            lacks=known.lacks if known else None,
+            busy=known.busy if known else None,
+            cpu=chosen,
+            clock=step_of(document, lambda d: (d.clock, d.clock.result)),
+            products=document.parse(_by_name),
+            nominal_hz=host.read(f"/sys/devices/system/cpu/cpu{chosen or 0}/acpi_cppc/nominal_freq").parse(_mhz),
+        )
+
+
+def _by_name(document: _Document) -> dict[str, ProductRun]:
+    return {run.name: run for run in document.products}
+
+
+def _mhz(text: str) -> float:
+    """CPPC's nominal frequency, written in MHz, as Hz. Firmware that does not know it writes 0."""
+    value = int(text)
+    if value <= 0:
+        raise ValueError("the firmware names no nominal clock")
+    return 1e6 * value

@@ -1,0 +1,36 @@
+"""selftest.cpu.gemm-bf16: products of bfloat16 are exact, and as fast as the core's own ports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from amdcheck.api import Expectations, Finding, check
+from amdcheck.facts.cpu import Cpu
+from amdcheck.facts.cpu_compute import ComputeSelfTest
+from amdcheck.facts.selftests import on_x86
+
+from .products import judged
+
+ID = "selftest.cpu.gemm-bf16"
+
+
+@check(ID, title="BF16 matrix products", level="standard", applies=on_x86)
+def gemm_bf16(test: ComputeSelfTest, cpu: Cpu, expect: Expectations) -> Iterator[Finding]:
+    """Multiplies bfloat16 matrices into FP32 sums by AVX512-BF16 (vdpbf16ps), which Zen 4 was the first EPYC to have.
+
+    Looks at: products of several shapes with integers of eight bits, which bfloat16 holds exactly, scaled by powers of
+    two; every sum is compared bit by bit, and wrong bits planted in the accumulators must be noticed. The rate is held
+    against the same instruction on registers alone.
+
+    Why: language models ship their weights in bfloat16. With the instruction a core does twice the work of FP32 from
+    half the memory traffic. Without it a runtime that was told to use bfloat16 converts on the fly and is several
+    times slower than plain FP32: where this check is skipped, do not ask for bfloat16.
+
+    below-ceiling: the loop runs in the caches, so that something else takes them. below-table: fewer products a cycle
+    than the series issues: another thread shares the core.
+
+    Source: ceilings measured beside; AMD64 Architecture Programmer's Manual volume 4; a ResNet50 whose bfloat16 hint
+    met no such instruction ran at 0.26 of its FP32 rate on the machine that this project was built on.
+    """
+    row = cpu.series
+    yield from judged(ID, {"avx512_bf16": None if row is None else row.bf16_flop_cycle}, test, expect)

@@ -1,0 +1,39 @@
+"""selftest.cpu.gemm-int8: products of 8-bit integers are exact, and as fast as the core's own ports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from amdcheck.api import Expectations, Finding, check
+from amdcheck.facts.cpu import Cpu
+from amdcheck.facts.cpu_compute import ComputeSelfTest
+from amdcheck.facts.selftests import on_x86
+
+from .products import judged
+
+ID = "selftest.cpu.gemm-int8"
+VNNI_256 = 128  # operations a cycle of two 256-bit vpdpbusd, the most that 256-bit instructions can give
+
+
+@check(ID, title="INT8 matrix products", level="standard", applies=on_x86)
+def gemm_int8(test: ComputeSelfTest, cpu: Cpu, expect: Expectations) -> Iterator[Finding]:
+    """Multiplies matrices of unsigned by signed bytes into 32-bit sums, the product that quantized models are made of.
+
+    Looks at: three ways, each where the kernel offers it. AVX2 (vpmaddubsw, vpmaddwd) with weights of seven bits,
+    within which it is exact; AVX-VNNI and AVX512-VNNI (vpdpbusd) with all eight bits. Every sum is compared, wrong bits
+    planted in the accumulators must be noticed, and the rate is held against the same instructions on registers alone.
+
+    Why: INT8 is where a server CPU earns its keep: four products to a lane instead of one. Zen 4 and Zen 5 have
+    AVX512-VNNI, Zen 5 also AVX-VNNI; Zen 2 and Zen 3 have neither, take three instructions to do the work of one, and
+    lose most of the advantage. Which of them a runtime picks is its affair; that the processor does them right is
+    shown here. Whether eight full bits are safe on this machine says selftest.cpu.int8-exact.
+
+    below-ceiling: the loop runs in the caches, so that something else takes them, or they are not what they should be.
+    below-table: vpdpbusd is issued at less than the series' width: another thread shares the core.
+
+    Source: ceilings measured beside; AMD64 Architecture Programmer's Manual volume 4 for the instructions.
+    """
+    row = cpu.series
+    widest = None if row is None else row.int8_vnni_ops_cycle
+    narrow = None if widest is None else min(widest, VNNI_256)
+    yield from judged(ID, {"avx2": None, "avx_vnni": narrow, "avx512_vnni": widest}, test, expect)

@@ -1,0 +1,161 @@
+"""What gemm-fp32, gemm-int8 and gemm-bf16 have in common: how a matrix product is judged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from amdcheck.api import (
+    HOST,
+    Evidence,
+    Expectations,
+    Finding,
+    Metric,
+    Subject,
+    Unknown,
+    failed,
+    passed,
+    shown,
+    skipped,
+    undetermined,
+    warned,
+)
+from amdcheck.facts.cpu_compute import ComputeSelfTest, Product
+from amdcheck.knowledge.isa import isa_table
+from amdcheck.knowledge.remedies import remedy
+from amdcheck.knowledge.selftests import limit
+
+from . import not_measured
+
+
+def judged(
+    check: str, per_cycle: Mapping[str, float | None], test: ComputeSelfTest, expect: Expectations
+) -> Iterator[Finding]:
+    """One finding for each instruction set that is named, with the operations a cycle that the product table gives."""
+    nothing = not_measured(check, test, expect)
+    if nothing is not None:
+        yield nothing
+        return
+    if isinstance(test.offered, Unknown):
+        yield undetermined(
+            check, HOST, "which instruction sets the kernel offers could not be read", because=test.offered
+        )
+        return
+    for name, table in per_cycle.items():
+        subject = Subject(kind="cpu", id=name)
+        if name in test.offered.value:
+            yield _one(check, name, subject, test, table)
+        else:
+            yield skipped(check, subject, f"the kernel does not offer {isa_table().isa[name].name}")
+
+
+def _one(check: str, name: str, subject: Subject, test: ComputeSelfTest, per_cycle: float | None) -> Finding:
+    source, title = f"{test.source} {name}", isa_table().isa[name].name
+    run = (test.products.or_none() or {}).get(name)
+    if run is None:
+        because = Unknown("failed", source, "the self-test's document says nothing of it")
+        return undetermined(check, subject, f"the matrix product by {title} was not run", because=because)
+    if run.result is None:
+        known = {"not-built": "absent", "timeout": "timeout"}
+        outcome = known.get(run.ended, "died")
+        message = f"the matrix product by {title} ended without an answer: {run.why}"
+        seen = shown(source, run.why)
+        return undetermined(check, subject, message, seen, outcome=outcome, remedy=remedy(f"{check}/{outcome}"))
+    return _computed(check, title, subject, source, test, run.result, per_cycle)
+
+
+def _computed(
+    check: str,
+    title: str,
+    subject: Subject,
+    source: str,
+    test: ComputeSelfTest,
+    product: Product,
+    per_cycle: float | None,
+) -> Finding:
+    words = shown(source, f"{product.compared - product.wrong} of {product.compared} words right", volatile=True)
+    planted = shown(source, f"{product.noticed} of {product.planted} planted errors noticed", note="negative control")
+    where = shown(source, f"CPU {test.cpu}", volatile=True)
+    if product.wrong:
+        return failed(
+            f"{check}/wrong-result",
+            subject,
+            f"matrix products by {title} come out wrong on CPU {test.cpu}",
+            words,
+            *(
+                shown(
+                    source,
+                    f"{w.got} instead of {w.want} in row {w.row}, column {w.column}",
+                    note=f"product of {' x '.join(map(str, w.shape))}",
+                    volatile=True,
+                )
+                for w in product.first_wrong
+            ),
+            expected="every word exact",
+            actual=f"{product.wrong} of {product.compared} words wrong",
+            remedy=remedy(f"{check}/wrong-result"),
+        )
+    if product.compared == 0 or product.planted == 0 or product.noticed < product.planted:
+        return failed(
+            f"{check}/not-noticed",
+            subject,
+            f"errors planted in the matrix product by {title} went unnoticed, so that its right answers prove nothing",
+            words,
+            planted,
+            where,
+            expected="every planted error noticed",
+            actual=f"{product.noticed} of {product.planted}",
+            remedy=remedy(f"{check}/not-noticed"),
+        )
+    seen = (words, planted, where, *_rates(source, product))
+    slow = _slow(product, test, per_cycle)
+    if slow is not None:
+        outcome, message = slow
+        return warned(
+            f"{check}/{outcome}",
+            subject,
+            f"{title}: {message}",
+            *seen,
+            metrics=_metrics(product, test),
+            remedy=remedy(f"{check}/{outcome}"),
+        )
+    return passed(check, subject, f"matrix products by {title} are exact", *seen, metrics=_metrics(product, test))
+
+
+def _slow(product: Product, test: ComputeSelfTest, per_cycle: float | None) -> tuple[str, str] | None:
+    """The outcome and the words of a rate that is plainly too low. A disturbed reading says nothing about hardware."""
+    if product.reading.disturbed or product.ceiling.disturbed:
+        return None
+    if product.efficiency < limit("product-of-ceiling").value:
+        return "below-ceiling", "products in the caches run far below what this core's own ports take"
+    clock = test.clock.or_none()
+    if per_cycle is None or clock is None or clock.imul.disturbed:
+        return None
+    if product.ceiling_rate / clock.hz < limit("ports-of-table").value * per_cycle:
+        return "below-table", "this core takes far fewer multiply-adds a cycle than its series is built for"
+    return None
+
+
+def _rates(source: str, product: Product) -> tuple[Evidence, ...]:
+    """The rates, or that they were disturbed and are not judged."""
+    readings = {"product": product.reading, "ceiling": product.ceiling}
+    disturbed = tuple(
+        shown(source, f"disturbed, not judged: {reading.disturbance}", note=f"rate of the {name}", volatile=True)
+        for name, reading in readings.items()
+        if reading.disturbed
+    )
+    told = f"{product.rate / 1e9:.1f} of {product.ceiling_rate / 1e9:.1f} billion operations a second"
+    size = " x ".join(map(str, product.shape))
+    return disturbed or (shown(source, told, note=f"product of {size}, of the ceiling beside it", volatile=True),)
+
+
+def _metrics(product: Product, test: ComputeSelfTest) -> tuple[Metric, ...]:
+    def metric(name: str, value: float, unit: str) -> Metric:
+        return Metric(name=name, value=round(value, 3), unit=unit, volatile=True)
+
+    clock = test.clock.or_none()
+    return (
+        metric("rate", product.rate / 1e9, "Gop/s"),
+        metric("ceiling", product.ceiling_rate / 1e9, "Gop/s"),
+        metric("of-ceiling", product.efficiency, "1"),
+        *((metric("ceiling-per-cycle", product.ceiling_rate / clock.hz, "op/cycle"),) if clock is not None else ()),
+    )
