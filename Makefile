@@ -14,8 +14,9 @@ BIN := $(VENV)/bin
 SOURCES := amdcheck checks tests benchmarks
 BUILT_FROM := pyproject.toml $(wildcard amdcheck/selftest/kernels/*)
 
-# Tools that the tests let read our composed machines, compilers, and what makes a virtual environment.
-SYSTEM_PACKAGES := acl binutils clang cmake gcc hwloc-nox libc6-dev make pciutils python3-venv rocm-smi util-linux
+# Tools that the tests let read our composed machines, compilers, an emulator of EPYC processors, and what makes a virtual
+# environment.
+SYSTEM_PACKAGES := acl binutils clang cmake gcc hwloc-nox libc6-dev make pciutils python3-venv qemu-user rocm-smi util-linux
 
 # 3 is right on a machine without AMD silicon: whatever the verdict is, it was reached, and that is success here.
 run: $(VENV)/installed
