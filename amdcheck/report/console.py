@@ -1,4 +1,4 @@
-"""The report for people: grouped, worst first, what to do under each finding, the verdict last."""
+"""The report for people: the verdict, findings grouped with the worst first, and last what to do first."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from rich.style import Style
 from rich.text import Text
 
 from amdcheck.model.finding import Evidence, Finding, Step, Subject
-from amdcheck.model.report import GpuSummary, HostSummary, Lost, Report, Verdict
+from amdcheck.model.report import CpuSummary, GpuSummary, HostSummary, Lost, Report, Verdict
+from amdcheck.model.text import counted
 from amdcheck.report.fold import Case, Entry, fold
 from amdcheck.report.text import command_line, inert, spelled
 from amdcheck.report.view import View
+from amdcheck.report.worst import worst
 
 T = TypeVar("T")
 
@@ -27,7 +29,7 @@ _LABEL = 8
 _MARKS: Mapping[str, tuple[str, str, str]] = {
     "fail": ("✗", "FAIL", "bold red"),
     "unknown": ("?", "UNKNOWN", "bold magenta"),
-    "warn": ("!", "WARN", "bold yellow"),
+    "warn": ("!", "WARN", "yellow"),
     "manual": ("○", "MANUAL", "bold blue"),
     "waived": ("~", "WAIVED", "dim"),
     "pass": ("✓", "PASS", "green"),
@@ -35,9 +37,10 @@ _MARKS: Mapping[str, tuple[str, str, str]] = {
 }
 _RANK = {standing: rank for rank, standing in enumerate(_MARKS)}
 
+# Bright yellow and green, which bold ones are on many terminals, are hard to read on white.
 _VERDICT_MARKS: Mapping[Verdict, tuple[str, str]] = {
-    "ready": ("✓", "bold green"),
-    "ready-with-warnings": ("!", "bold yellow"),
+    "ready": ("✓", "green"),
+    "ready-with-warnings": ("!", "yellow"),
     "not-ready": ("✗", "bold red"),
     "undetermined": ("?", "bold magenta"),
 }
@@ -62,6 +65,8 @@ def render(report: Report, view: View) -> str:
         _tally(page, report)
     glyph, style = _VERDICT_MARKS[report.summary.verdict]
     page.paragraph(page.span(report.summary.headline, style), first=page.span(f"{glyph} ", style))
+    if page.view.detail != "quiet":
+        _start_with(page, report)
     return page.text()
 
 
@@ -139,7 +144,9 @@ def _header(page: _Page, report: Report) -> None:
     run, host = report.run, report.host
     source = "" if run.source == "live" else f", read from a {run.source}"
     where = host.name or host.node or "unnamed host"
+    glyph, style = _VERDICT_MARKS[report.summary.verdict]
     page.paragraph(
+        page.span(f"{glyph} {report.summary.verdict.replace('-', ' ').upper()}  ", style),
         page.span(where, "bold"),
         page.span(f" · {report.tool.name} {report.tool.version} · level {run.level}{source}", "dim"),
     )
@@ -153,9 +160,7 @@ def _machine(host: HostSummary) -> Iterable[tuple[str, str]]:
         "CPU",
         _listed(
             _times(cpu.sockets, cpu.model) or cpu.vendor or "not determined",
-            _counted(cpu.cores, "core"),
-            _counted(cpu.threads, "thread"),
-            _counted(cpu.numa_nodes, "NUMA node"),
+            *(counted(n, noun) for n, noun in _parts(cpu) if n),
             _size(host.memory_mib),
         ),
     )
@@ -206,8 +211,8 @@ def _times(count: int | None, name: str | None) -> str:
     return "" if not name else f"{count} × {name}" if count else name
 
 
-def _counted(count: int | None, noun: str) -> str:
-    return "" if not count else f"{count} {noun}{'' if count == 1 else 's'}"
+def _parts(cpu: CpuSummary) -> tuple[tuple[int | None, str], ...]:
+    return (cpu.cores, "core"), (cpu.threads, "thread"), (cpu.numa_nodes, "NUMA node")
 
 
 def _size(mib: int | None) -> str:
@@ -234,14 +239,15 @@ def _groups(page: _Page, report: Report) -> None:
     for finding in report.findings:
         if finding.status != "skip" or page.view.detail == "verbose":
             groups.setdefault(finding.check.partition(".")[0], []).append(finding)
-    by_worst = sorted(groups.items(), key=lambda group: min(_RANK[_standing(f)] for f in group[1]))
+    first = worst(report)
+    by_worst = sorted(groups.items(), key=lambda group: min(_place(f, first) for f in group[1]))
     calm = False
     for name, findings in by_worst:
         passes = all(_standing(f) == "pass" for f in findings)
         if not (calm and passes and page.view.detail == "normal"):  # groups of passes alone need no air between
             page.blank()
         calm = passes
-        _group(page, name, findings, privileged=report.run.privileged and report.run.source == "live")
+        _group(page, name, findings, first=first, privileged=_is_privileged(report))
     skips = [f for f in report.findings if f.status == "skip"]
     if skips and page.view.detail == "normal":
         page.blank()
@@ -263,13 +269,23 @@ def _skip_names(skips: Sequence[Finding]) -> str:
     )
 
 
-def _group(page: _Page, name: str, findings: Sequence[Finding], *, privileged: bool) -> None:
+def _place(finding: Finding, first: Finding | None) -> tuple[int, bool]:
+    """Where a finding stands: the worst first, and among equals the one that the verdict names."""
+    return _RANK[_standing(finding)], first is None or finding.id != first.id
+
+
+def _is_privileged(report: Report) -> bool:
+    """Would the reader, who is where the run was, need no sudo?"""
+    return report.run.privileged and report.run.source == "live"
+
+
+def _group(page: _Page, name: str, findings: Sequence[Finding], *, first: Finding | None, privileged: bool) -> None:
     verbose = page.view.detail == "verbose"
     told = [f for f in findings if verbose or _standing(f) != "pass"]
     passes = [f for f in findings if _standing(f) == "pass"]
     if told:
         page.paragraph(page.span(name, "bold"))
-    entries = sorted(fold(told), key=lambda e: _RANK[_standing(e.first)])
+    entries = sorted(fold(told), key=lambda e: _place(e.first, first))
     for number, entry in enumerate(entries):
         if number and (entry.first.remedy or entries[number - 1].first.remedy):
             page.blank()  # what asks for work stands alone
@@ -404,6 +420,20 @@ def _unseen(page: _Page, report: Report) -> None:
     if run.not_selected and page.view.detail == "verbose":
         head = f"Not asked for {len(run.not_selected)}: "
         page.paragraph(page.span(", ".join(run.not_selected), "dim"), first=page.span(head, "dim"), indent=2)
+
+
+def _start_with(page: _Page, report: Report) -> None:
+    """The first command of what the verdict names, where a reader sees it who sees the end alone."""
+    first = worst(report)
+    if first is None or first.remedy is None:
+        return
+    steps = first.remedy.steps
+    step = next((step for step in steps if step.argv), steps[0] if steps else None)
+    if step is None:
+        return
+    page.paragraph(f"Start with: {step.text}", first="  ")
+    if command := command_line(step, privileged=_is_privileged(report)):
+        page.unbroken(f"$ {command}", indent=4, style="cyan")
 
 
 def _lost(lost: Sequence[Lost], *, verbose: bool) -> str:

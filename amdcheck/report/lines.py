@@ -7,6 +7,7 @@ from typing import Literal
 
 from amdcheck.model.report import Report, Verdict
 from amdcheck.report.text import clipped, inert, spelled
+from amdcheck.report.worst import worst
 
 LineStyle = Literal["nagios", "npd"]
 
@@ -24,7 +25,7 @@ def verdict_line(style: LineStyle, report: Report) -> str:
     """The verdict as the one line that callers of this style read, with its line feed."""
     summary = report.summary
     if style == "npd":
-        return _npd(summary.headline if summary.verdict == "ready" else summary.reason or summary.headline)
+        return _npd(_worst_first(report))
     return _nagios(_NAGIOS_WORDS[summary.verdict], summary.headline, _performance(report))
 
 
@@ -37,6 +38,16 @@ def _nagios(word: str, message: str, performance: str) -> str:
     # The first bar divides what is read from what is measured.
     text = spelled(message, ascii=False).replace("|", "/")
     return inert(f"AMDCHECK {word}: {text}{performance}") + "\n"
+
+
+def _worst_first(report: Report) -> str:
+    """What 80 bytes have room for: the worst finding's id, the verdict, and how many more there are. No addresses."""
+    first, counts = worst(report), report.summary.counts
+    if first is None:
+        return report.summary.headline
+    numbers = {"fail": counts.fail, "unknown": counts.unknown, "warn": counts.warn}
+    told = ", ".join(f"{number} {status}" for status, number in numbers.items() if number)
+    return f"{first.id}: {report.summary.verdict.replace('-', ' ').upper()}, {told}"
 
 
 def _npd(message: str) -> str:

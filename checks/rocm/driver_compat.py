@@ -67,7 +67,7 @@ def _broken(broken: BrokenRoot) -> Finding:
         f"{ID}/dangling",
         subject,
         f"{broken.path} leads to {broken.leads[-1]}, which is gone: programs that look for ROCm there find none.",
-        shown(broken.path, " ".join(f"-> {place}" for place in broken.leads)),
+        shown(broken.path, " -> ".join(broken.leads)),
         expected="a link to an installation that is there",
         remedy=remedy(f"{ID}/dangling", path=broken.path),
     )

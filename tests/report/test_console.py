@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from rich.cells import cell_len
 
-from amdcheck.model.finding import Remedy, Subject, failed, shown, skipped, warned
+from amdcheck.model.finding import Finding, Remedy, Subject, failed, shown, skipped, warned
 from amdcheck.model.report import Report
 from amdcheck.report.console import render
 from amdcheck.report.view import Detail, View
@@ -42,14 +42,17 @@ def test_fault_on_three_gpus_reads_as_one_entry_with_its_evidence_and_commands()
     ]
 
 
-def test_worst_groups_come_first_and_the_verdict_last() -> None:
+def test_worst_groups_come_first_and_last_the_verdict_with_what_to_do_first() -> None:
     lines = shown_on(samples.narrow_links(), width=80)
     groups = [line for line in lines if line in {"pci", "kernel", "numa", "cpu", "gpu"}]
     assert groups == ["pci", "kernel", "numa", "cpu"]  # fail, unknown, warn, manual; gpu has passes alone
     assert "✓ gpu      driver-loaded" in lines
-    assert "".join(lines[-2:]) == (
-        "✗ Not ready: PCIe link width on 3 GPUs, and 1 warning. 1 check needs root: sudo  amdcheck all"
-    )
+    assert lines[-4:] == [
+        "✗ Not ready: PCIe link width on 3 GPUs, and 1 warning. 1 check needs root: sudo",
+        "  amdcheck all",
+        "  Start with: Look at the link's errors",
+        "    $ sudo lspci -vvs 0000:01:00.0",
+    ]
 
 
 def test_there_is_one_headline() -> None:
@@ -59,7 +62,7 @@ def test_there_is_one_headline() -> None:
 
 def test_machine_is_described_above_the_findings() -> None:
     assert shown_on(samples.ready(), width=100)[:5] == [
-        "gpu-node-07 · amdcheck 0.1.0 · level standard",
+        "✓ READY  gpu-node-07 · amdcheck 0.1.0 · level standard",
         "CPU     2 × AMD EPYC 9654 96-Core Processor, 192 cores, 384 threads, 2 NUMA nodes, 1.5 TiB",
         "GPU     8 × Instinct MI300X, gfx942, 192 GiB, SPX/NPS1",
         "Stack   amdgpu 6.14.14 (dkms), ROCm 6.4.1 in /opt/rocm-6.4.1, MIOpen 3.4.0",
@@ -75,7 +78,7 @@ def test_machine_of_which_nothing_is_known_is_described_without_inventing() -> N
 
 def test_passes_are_one_line_a_group_with_their_number_of_subjects() -> None:
     lines = shown_on(samples.ready(), width=80)
-    assert [line for line in lines if line.startswith("✓")][:4] == [
+    assert [line for line in lines if line.startswith("✓")][1:5] == [
         "✓ cpu      vendor, isa",
         "✓ numa     layout",
         "✓ gpu      driver-loaded",
@@ -110,7 +113,7 @@ def test_replay_does_not_propose_to_run_as_root_here() -> None:
     report = samples.narrow_links()
     report = msgspec.structs.replace(report, run=msgspec.structs.replace(report.run, source="capture"))
     lines = shown_on(report, width=100)
-    assert lines[0] == "gpu-node-07 · amdcheck 0.1.0 · level standard, read from a capture"
+    assert lines[0] == "✗ NOT READY  gpu-node-07 · amdcheck 0.1.0 · level standard, read from a capture"
     assert "Not recorded without root: kernel.gpu-errors" in lines
     assert "  $ sudo amdcheck all" not in lines
 
@@ -245,3 +248,29 @@ def test_a_cpu_a_socket_and_an_instruction_set_are_called_what_they_are(check: s
     fix = Remedy(action="monitor", owner="node", steps=(), reference=None)
     finding = warned(f"{check}/odd", Subject(kind="cpu", id=id), "It is odd.", shown("/proc/cpuinfo", "x"), remedy=fix)
     assert f"  {named}" in shown_on(samples.report(finding))
+
+
+def test_what_the_verdict_names_stands_before_others_of_its_rank() -> None:
+    """Groups and findings are in order of id; the verdict names the cause, whatever it is called."""
+    report = samples.report(narrow_link(gpu(1)), missing())
+    report = msgspec.structs.replace(
+        report, summary=msgspec.structs.replace(report.summary, reason=f"amdcheck: not-ready: {missing().id}: gone")
+    )
+    lines = shown_on(report, width=80)
+    assert [line for line in lines if line.startswith("✗ FAIL")] == [
+        "✗ FAIL rocm.version/other-release",
+        "✗ FAIL pci.link-width/degraded  PCIe link width",
+    ]
+
+
+def missing() -> Finding:
+    remedy = narrow_link(gpu(1)).remedy
+    assert remedy is not None
+    return failed("rocm.version/other-release", Subject(kind="host", id="host"), "m", shown("/x", "1"), remedy=remedy)
+
+
+def test_colours_can_be_read_on_white() -> None:
+    """Bold yellow and bold green are bright on many terminals, and hardly to be seen on white."""
+    for name in ("ready", "narrow_links"):
+        text = render(samples.SAMPLES[name](), View(colour=True))
+        assert re.search(r"\x1b\[(1;3[23]|9[23])m", text) is None
