@@ -29,5 +29,6 @@ void amdcheck_ports_avx512_bf16(uint64_t repeats);
 
 /* What this library was built with; a NULL name ends the list. On other machines than x86-64 it is empty. */
 extern const struct amdcheck_gemm amdcheck_gemms[];
+extern const struct amdcheck_gemm amdcheck_hook_gemms[]; /* that misbehave on purpose */
 
 #endif

@@ -11,6 +11,7 @@ const struct amdcheck_kernel amdcheck_isa_kernels[] = {{.name = NULL}};
 const struct amdcheck_kernel amdcheck_hook_kernels[] = {{.name = NULL}};
 
 const struct amdcheck_gemm amdcheck_gemms[] = {{.name = NULL}};
+const struct amdcheck_gemm amdcheck_hook_gemms[] = {{.name = NULL}};
 
 double amdcheck_time_loads(uint32_t width, const void *base, uint32_t bytes, uint32_t passes) {
     (void)width, (void)base, (void)bytes, (void)passes;
@@ -64,11 +65,16 @@ void amdcheck_run(const struct amdcheck_kernel *kernel, const uint32_t *a, const
     }
 }
 
-const struct amdcheck_gemm *amdcheck_find_gemm(const char *name) {
-    for (const struct amdcheck_gemm *gemm = amdcheck_gemms; gemm->name != NULL; gemm++)
-        if (strcmp(gemm->name, name) == 0)
-            return gemm;
+static const struct amdcheck_gemm *find_gemm_in(const struct amdcheck_gemm *gemms, const char *name) {
+    for (; gemms->name != NULL; gemms++)
+        if (strcmp(gemms->name, name) == 0)
+            return gemms;
     return NULL;
+}
+
+const struct amdcheck_gemm *amdcheck_find_gemm(const char *name) {
+    const struct amdcheck_gemm *gemm = find_gemm_in(amdcheck_gemms, name);
+    return gemm != NULL ? gemm : find_gemm_in(amdcheck_hook_gemms, name);
 }
 
 uint32_t amdcheck_gemm_size(const struct amdcheck_gemm *gemm) { return 4 / gemm->group; }

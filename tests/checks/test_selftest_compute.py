@@ -1,0 +1,99 @@
+"""Clock and matrix products of one core: exactness fails, rates only warn, and a disturbed reading judges nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from amdcheck.model.expectations import Expectations
+from amdcheck.model.finding import Finding
+from tests.compose import compose
+from tests.judge import judge
+
+PRODUCTS = ("selftest.cpu.gemm-fp32", "selftest.cpu.gemm-int8", "selftest.cpu.gemm-bf16")
+TURIN, MILAN = "epyc9575fx2-cpu", "epyc7763-cpu-nps4"
+
+
+def by_subject(check: str, machine: str, *faults: str) -> dict[str, Finding]:
+    return {f.subject.id: f for f in judge(check, compose(machine, *faults).host)}
+
+
+def metrics(finding: Finding) -> dict[str, float]:
+    return {metric.name: metric.value for metric in finding.metrics}
+
+
+def test_zen_5_issues_twice_what_256_bits_hold() -> None:
+    found = by_subject("selftest.cpu.gemm-fp32", TURIN)
+    assert {name: f.id for name, f in found.items()} == dict.fromkeys(("fma", "avx512f"), f"{PRODUCTS[0]}/ok")
+    assert metrics(found["fma"])["ceiling-per-cycle"] == pytest.approx(32)
+    assert metrics(found["avx512f"])["ceiling-per-cycle"] == pytest.approx(64)
+    assert metrics(found["avx512f"])["of-ceiling"] == pytest.approx(0.9)
+    assert all(metric.volatile for f in found.values() for metric in f.metrics)
+
+
+@pytest.mark.parametrize("check", PRODUCTS)
+def test_zen_3_has_avx2_alone(check: str) -> None:
+    found = by_subject(check, MILAN)
+    assert {name for name, f in found.items() if f.status == "pass"} == {
+        "selftest.cpu.gemm-fp32": {"fma"},
+        "selftest.cpu.gemm-int8": {"avx2"},
+        "selftest.cpu.gemm-bf16": set(),
+    }[check]
+    assert {f.status for f in found.values()} <= {"pass", "skip"}
+
+
+def test_a_wrong_word_is_shown_with_its_place_and_bits() -> None:
+    finding = by_subject("selftest.cpu.gemm-fp32", TURIN, "products-wrong")["fma"]
+    assert (finding.id, finding.status) == ("selftest.cpu.gemm-fp32/wrong-result", "fail")
+    assert finding.actual == "3 of 1400000 words wrong"
+    assert "0x42280000 instead of 0x42280001 in row 3, column 5" in [e.value for e in finding.evidence]
+    assert finding.remedy is not None
+    assert finding.remedy.owner == "node"
+
+
+@pytest.mark.parametrize("check", PRODUCTS)
+def test_what_else_runs_on_the_cpu_is_told_and_no_rate_is_judged(check: str) -> None:
+    """A fifth of the ports, but only because something else had the CPU."""
+    for finding in by_subject(check, TURIN, "cpu-disturbed", "products-below-ceiling").values():
+        assert (finding.id, finding.status) == (f"{check}/ok", "pass")
+        told = [e for e in finding.evidence if "disturbed, not judged: 50 % of a CPU" in (e.value or "")]
+        assert [e.volatile for e in told] == [True, True]
+
+
+@pytest.mark.parametrize("check", [*PRODUCTS, "selftest.cpu.clock", "selftest.cpu.int8-exact"])
+def test_busy_cpus_are_left_alone(check: str) -> None:
+    (finding,) = judge(check, compose(TURIN, "every-cpu-in-use").host)
+    assert (finding.id, finding.status, finding.subject.id) == (f"{check}/busy", "skip", "host")
+
+
+def test_the_clock_is_held_against_the_firmware_s_nominal_one() -> None:
+    (finding,) = judge("selftest.cpu.clock", compose(TURIN).host)
+    assert (finding.id, finding.status) == ("selftest.cpu.clock/ok", "pass")
+    assert finding.message.endswith("it is not below nominal")
+    assert metrics(finding) == {"clock": 3.7}
+    assert [e.source for e in finding.evidence if e.value == "3.30 GHz"] == [
+        "/sys/devices/system/cpu/cpu0/acpi_cppc/nominal_freq"
+    ]
+
+
+def test_a_guest_has_no_nominal_clock_and_says_so() -> None:
+    (finding,) = judge("selftest.cpu.clock", compose("mi300x-1vf-kvm").host)
+    assert (finding.id, finding.status) == ("selftest.cpu.clock/ok", "pass")
+    assert finding.message.endswith("the nominal clock is not known here")
+
+
+def test_full_bytes_without_vnni_are_left_to_the_operator() -> None:
+    (finding,) = judge("selftest.cpu.int8-exact", compose(MILAN).host)
+    assert (finding.id, finding.status) == ("selftest.cpu.int8-exact/saturates", "manual")
+    assert "saturates" in [e.value for e in finding.evidence]
+
+
+def test_full_bytes_with_vnni_are_exact() -> None:
+    (finding,) = judge("selftest.cpu.int8-exact", compose(TURIN).host)
+    assert (finding.id, finding.status) == ("selftest.cpu.int8-exact/ok", "pass")
+    assert finding.message == "runtimes multiply bytes by AVX512-VNNI, whose sums are 32 bits wide"
+
+
+@pytest.mark.parametrize("check", PRODUCTS)
+def test_nothing_is_started_at_quick(check: str) -> None:
+    findings = judge(check, compose("epyc7302p-cpu-only").host, Expectations(level="quick"))
+    assert [f.id for f in findings] == [f"{check}/not-asked"]

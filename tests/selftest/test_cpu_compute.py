@@ -1,0 +1,96 @@
+"""The child of the compute self-tests, run for real: what it says of this processor, and of kernels that misbehave."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import msgspec
+import pytest
+
+from amdcheck.facts.cpu_compute import Product
+from amdcheck.selftest import cpu_compute
+from amdcheck.selftest.isolate import Record
+from amdcheck.selftest.library import Gemm, Library
+from tests.selftest.conftest import offered_flags
+
+OFFERED = [
+    name for name in ("fma", "avx2", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16") if name in offered_flags()
+]
+
+
+def child(*params: str) -> Record:
+    done = subprocess.run(
+        [sys.executable, "-I", "-m", "amdcheck.selftest", "cpu.compute", *params], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    said: Record = json.loads(done.stdout)
+    return said
+
+
+def gemm(library: Library, name: str) -> Gemm:
+    found = library.find_gemm(name)
+    assert found is not None
+    return found
+
+
+def judged(library: Library, name: str) -> Product:
+    """In this process, which stays on one CPU no longer than that."""
+    affinity = os.sched_getaffinity(0)
+    try:
+        return msgspec.convert(msgspec.to_builtins(cpu_compute.judge(gemm(library, name), min(affinity))), Product)
+    finally:
+        os.sched_setaffinity(0, affinity)
+
+
+@pytest.mark.skipif(not OFFERED, reason="no instruction set here has a matrix product")
+def test_every_product_that_this_processor_offers_is_exact_and_its_control_noticed() -> None:
+    said = child(*OFFERED, "allow-busy")
+    assert [product["name"] for product in said["products"]] == OFFERED
+    for product in said["products"]:
+        assert (product["ended"], product["detail"]) == ("returned", None), product["name"]
+        result = msgspec.convert(product["result"], Product)
+        assert (result.wrong, result.first_wrong) == (0, ()), product["name"]
+        assert result.noticed == result.planted == 25
+        assert result.compared > 1_000_000
+        assert 0 < result.reading.best_s < 0.1
+        assert 0 < result.ceiling.cpu_share <= 1
+    assert said["cpu"] in os.sched_getaffinity(0)
+
+
+def test_both_chains_tell_a_clock_of_this_century() -> None:
+    clock = child("allow-busy")["clock"]["result"]
+    for chain in ("imul", "add"):
+        assert 0.2e9 < clock["cycles"] / clock[chain]["best_s"] < 8e9
+
+
+@pytest.mark.skipif("avx2" not in offered_flags(), reason="the processor has no AVX2")
+def test_full_bytes_saturate_by_avx2_and_seven_bits_do_not(library: Library) -> None:
+    assert judged(library, "avx2-full-range").wrong > 1000
+    assert judged(library, "avx2").wrong == 0
+
+
+@pytest.mark.skipif("avx2" not in offered_flags(), reason="the ceiling beside it is AVX2's")
+def test_a_wrong_lane_is_told_by_place_and_bits(library: Library) -> None:
+    product = judged(library, "hook-wrong")
+    first = product.first_wrong[0]
+    assert (first.shape, first.row, first.column) == ((1, 1, 1), 0, 0)
+    assert int(first.got, 16) ^ int(first.want, 16) == 4
+    assert 0 < product.wrong < product.compared
+    assert all(word.column % 16 == 0 for word in product.first_wrong)
+
+
+@pytest.mark.skipif("avx2" not in offered_flags(), reason="the ceiling beside it is AVX2's")
+def test_a_control_that_does_nothing_is_not_taken_for_one(library: Library) -> None:
+    product = judged(library, "hook-blind")
+    assert (product.wrong, product.planted, product.noticed) == (0, 25, 0)
+
+
+def test_an_illegal_instruction_ends_its_own_step_alone() -> None:
+    said = child("hook-illegal", "no-such-kernel", *OFFERED[:1], "allow-busy")
+    ends = {product["name"]: product["ended"] for product in said["products"]}
+    assert ends["hook-illegal"] == "SIGILL"
+    assert ends["no-such-kernel"] == "not-built"
+    assert all(ends[name] == "returned" for name in OFFERED[:1])
