@@ -32,7 +32,7 @@ def test_ticks_of_programs_and_interrupts_count_and_waiting_and_steal_do_not() -
 
 @pytest.mark.parametrize("line", ["cpu0 10 x 4 500 2 1 0", "cpu0 10 1", "cpux 1 2 3 4 5 6 7"])
 def test_a_line_that_is_none_is_refused(line: str) -> None:
-    with pytest.raises(ValueError, match="invalid literal|unpack"):
+    with pytest.raises(ValueError, match=r"invalid literal|unpack"):
         busy_ticks([line])
 
 

@@ -1,0 +1,195 @@
+"""The cores beside each other: what each does alone, and what all do at once."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from amdcheck.facts.cpu import FOLDER, Cpu
+from amdcheck.facts.registry import fact
+from amdcheck.facts.selftests import TIMEOUT_S, Group, GroupDocument, Step, allowing_busy, document_of
+from amdcheck.host.protocol import Host, SelfTest
+from amdcheck.knowledge.selftests import limit
+from amdcheck.model.expectations import Expectations
+from amdcheck.model.value import Known, Unknown, Value
+
+# Matrix products by rows of isa.toml; all cores of one machine run the same, on any x86-64 of the last ten years.
+_PRODUCTS = ("fma", "avx2")
+
+
+class CoreResult(Struct, frozen=True, kw_only=True):
+    """What a process pinned to one CPU measured in `took_s` seconds, in seconds of a slice.
+
+    The shortest slice is what the core can do whoever else runs; the median one is what it does beside the others.
+    `cpu_share` is CPU time over that time, `stolen_s` what the hypervisor took, None where /proc/stat does not say.
+    """
+
+    cpus: tuple[int, ...]
+    slices: int
+    compared: int
+    wrong: int
+    planted: int
+    noticed: int
+    product_best_s: float
+    product_median_s: float
+    chain_best_s: float
+    ports_best_s: float
+    took_s: float
+    cpu_share: float
+    involuntary: int
+    stolen_s: float | None
+
+    def __post_init__(self) -> None:
+        if min(self.product_best_s, self.chain_best_s, self.ports_best_s, self.took_s) <= 0:
+            raise ValueError("a slice takes no time")
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether it got too little of its CPU."""
+        return self.cpu_share < limit("cpu-share").value
+
+    @property
+    def disturbance(self) -> str:
+        """What kept it from its CPU, in words."""
+        stolen = "" if not self.stolen_s else f", {self.stolen_s:.2f} s taken by the hypervisor"
+        return f"{100 * self.cpu_share:.0f} % of its CPU, taken off it {self.involuntary} times{stolen}"
+
+
+class CoreRun(Step, frozen=True, kw_only=True):
+    """How the process on one CPU ended."""
+
+    cpu: int
+    result: CoreResult | None
+
+
+class Quota(Struct, frozen=True, kw_only=True):
+    """The smallest CPU quota of the control groups above us, in CPUs; how often and how long it held somebody back."""
+
+    path: str
+    cpus: float
+    throttled: int
+    throttled_s: float
+
+
+class _Document(GroupDocument, frozen=True, kw_only=True):
+    allowed: tuple[int, ...]
+    quota: Quota | None
+    alone: tuple[CoreRun, ...]
+    together: tuple[CoreRun, ...]
+    operations: int = 0
+    cycles: int = 0
+    ports_operations: int = 0
+
+
+@fact
+class CoresSelfTest(Group, frozen=True, kw_only=True):
+    """selftest cpu.cores: the CPUs that were idle, a few of them alone and then all at once."""
+
+    allowed: tuple[int, ...]  # the CPUs that we may run on, idle or not
+    quota: Quota | None
+    alone: tuple[CoreRun, ...]
+    together: tuple[CoreRun, ...]  # empty when only one CPU was idle
+    operations: int  # of one product
+    cycles: int  # of one chain
+    ports_operations: int
+    nominal_hz: dict[int, Value[float]]  # of the CPUs that were measured alone, by the firmware
+
+    @classmethod
+    def read(cls, host: Host, cpu: Cpu, expect: Expectations) -> CoresSelfTest:
+        flags = cpu.flags.or_none() or ()
+        params = (*(name for name in _PRODUCTS if name in flags), *allowing_busy(expect))
+        test = SelfTest(name="cpu.cores", params=params, timeout_s=TIMEOUT_S)
+        document = document_of(host, test, expect, _Document)
+        known = document.value if isinstance(document, Known) else None
+        alone = known.alone if known else ()
+        return cls(
+            source=f"selftest {test.name}",
+            unread=document if isinstance(document, Unknown) else None,
+            lacks=known.lacks if known else None,
+            busy=known.busy if known else None,
+            allowed=known.allowed if known else (),
+            quota=known.quota if known else None,
+            alone=alone,
+            together=known.together if known else (),
+            operations=known.operations if known else 0,
+            cycles=known.cycles if known else 0,
+            ports_operations=known.ports_operations if known else 0,
+            nominal_hz={run.cpu: _nominal_hz(host, run.cpu) for run in alone},
+        )
+
+    def clock(self, result: CoreResult) -> float:
+        """Cycles a second."""
+        return self.cycles / result.chain_best_s
+
+    def best_per_cycle(self, result: CoreResult) -> float:
+        """Operations a cycle of the shortest product."""
+        return self.operations / result.product_best_s / self.clock(result)
+
+    def per_cycle(self, result: CoreResult) -> float:
+        """Operations a cycle of the median product."""
+        return self.operations / result.product_median_s / self.clock(result)
+
+    def ports_per_cycle(self, result: CoreResult) -> float:
+        """Operations a cycle that the ports took, on registers alone."""
+        return self.ports_operations / result.ports_best_s / self.clock(result)
+
+    @property
+    def ceiling(self) -> float | None:
+        """Operations a cycle that the ports of the best core take: cores of one machine are built alike."""
+        found = [self.ports_per_cycle(r) for r in results((*self.alone, *self.together))]
+        return max(found, default=None)
+
+    @property
+    def reference(self) -> float | None:
+        """Operations a second of the median product on the fastest CPU that was alone."""
+        return max((self.operations / r.product_median_s for r in results(self.alone)), default=None)
+
+    def efficiency(self, cores: int) -> float | None:
+        """What all CPUs did at once, per cycle, as a share of what `cores` cores would do that each are alone.
+
+        Clocks are taken out: a package that boosts one core higher than all of them is as it should be.
+        """
+        alone = max((self.per_cycle(r) for r in results(self.alone)), default=None)
+        if alone is None or cores == 0:
+            return None
+        return sum(self.per_cycle(r) for r in results(self.together)) / (alone * cores)
+
+    @property
+    def stolen(self) -> float | None:
+        """The share of the time that the hypervisor took while all ran at once; None where it is not told."""
+        runs = results(self.together) or results(self.alone)
+        stolen = [r.stolen_s for r in runs if r.stolen_s is not None]
+        return sum(stolen) / sum(r.took_s for r in runs) if stolen else None
+
+
+def results(runs: Sequence[CoreRun]) -> list[CoreResult]:
+    """Of the processes that returned one."""
+    return [run.result for run in runs if run.result is not None]
+
+
+def slow_groups(rates: dict[tuple[int, ...], float]) -> list[tuple[int, ...]]:
+    """The groups of CPUs (cores, slices) whose rate is far below the median of the others; none below four groups."""
+    if len(rates) < limit("siblings-to-compare").value:
+        return []
+    least = limit("slow-of-siblings").value
+    slow = []
+    for group, rate in rates.items():
+        others = [other for key, other in rates.items() if key != group]
+        if rate < least * statistics.median(others):
+            slow.append(group)
+    return slow
+
+
+def _nominal_hz(host: Host, cpu: int) -> Value[float]:
+    """What the firmware calls the nominal clock (CPPC); virtual machines have none."""
+    return host.read(f"{FOLDER}/cpu{cpu}/acpi_cppc/nominal_freq").parse(mhz)
+
+
+def mhz(text: str) -> float:
+    """CPPC's frequencies are written in MHz; here in Hz. Firmware that does not know one writes 0."""
+    value = int(text)
+    if value <= 0:
+        raise ValueError("the firmware names no nominal clock")
+    return 1e6 * value

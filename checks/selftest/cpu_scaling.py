@@ -1,0 +1,233 @@
+"""selftest.cpu.scaling: do all cores do together what each does alone?"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+
+from amdcheck.api import (
+    HOST,
+    Evidence,
+    Expectations,
+    Finding,
+    Metric,
+    Subject,
+    check,
+    evidence,
+    failed,
+    passed,
+    shown,
+    skipped,
+    undetermined,
+    warned,
+)
+from amdcheck.facts.cpu import Cpu
+from amdcheck.facts.cpu_cores import CoreResult, CoreRun, CoresSelfTest, results, slow_groups
+from amdcheck.facts.cpulist import format_cpulist
+from amdcheck.facts.selftests import on_x86
+from amdcheck.knowledge.remedies import remedy
+from amdcheck.knowledge.selftests import limit
+
+from . import not_measured
+
+ID = "selftest.cpu.scaling"
+
+
+@check(ID, title="Cores together against cores alone", level="standard", required=False, applies=on_x86)
+def scaling(test: CoresSelfTest, cpu: Cpu, expect: Expectations) -> Iterator[Finding]:
+    """Runs one pinned process on every idle CPU at once and holds the sum against what one core does alone.
+
+    Looks at: small matrix products, every word of which is compared, between two moments that are the same for all
+    processes and without a barrier in between. What they do a cycle is compared, so that a lower clock under full load
+    is not mistaken for a missing core. Threads of one core are expected to share it. Beside it: what the hypervisor
+    took (steal), CPU quotas of the control groups above us, and how each core and L3 slice (CCX) compares with the
+    others.
+
+    Why: inference is spread over all cores and waits for the slowest. Virtual CPUs that are threads of one core halve
+    it. A quota in a container (docker --cpus, a Kubernetes CPU limit) stops all threads for the rest of every 100 ms
+    as soon as they have used it up, which shows as long tails of latency. A process that was bound to one CPU runs all
+    its threads there. One core that is held down holds up all others.
+
+    What to do: low: give the machine whole cores, or start as many threads as there are cores. throttled-by-quota:
+    start as many threads as the quota has CPUs, or raise it. stolen: a host that is not oversold. pinned: find who set
+    the affinity. slow-core, slow-ccx: look for machine checks, temperatures and frequency limits of that core. A core
+    that computes wrong takes the machine out of service. disturbed: somebody else was at work; nothing is said.
+
+    With four cores or fewer no core is called slow: which of them would be right?
+
+    Source: Linux Documentation/scheduler/sched-bwc.rst and admin-guide/cgroup-v2.rst; measured by this self-test.
+    """
+    nothing = not_measured(ID, test, expect)
+    if nothing is not None:
+        yield nothing
+        return
+    yield from (_wrong(test, run) for run in (*test.alone, *test.together) if _is_wrong(run, test))
+    yield _whole(test, cpu)
+    yield from _slow(test, cpu)
+
+
+def _is_wrong(run: CoreRun, test: CoresSelfTest) -> bool:
+    """The last run of each CPU that went wrong: one finding for each."""
+    bad = [r for r in (*test.alone, *test.together) if r.cpu == run.cpu and r.result and _fault(r.result)]
+    return bool(bad) and bad[-1] is run
+
+
+def _fault(result: CoreResult) -> str | None:
+    if result.wrong:
+        return "wrong-result"
+    return "not-noticed" if result.compared == 0 or result.noticed < result.planted or not result.planted else None
+
+
+def _wrong(test: CoresSelfTest, run: CoreRun) -> Finding:
+    assert run.result is not None
+    result, outcome = run.result, _fault(run.result)
+    message = {
+        "wrong-result": f"CPU {run.cpu} computes wrong",
+        "not-noticed": f"errors planted on CPU {run.cpu} went unnoticed, so that its right answers prove nothing",
+    }
+    return failed(
+        f"{ID}/{outcome}",
+        Subject(kind="cpu", id=str(run.cpu)),
+        message[outcome or ""],
+        shown(test.source, f"{result.wrong} of {result.compared} words wrong", volatile=True),
+        shown(test.source, f"{result.noticed} of {result.planted} planted errors noticed", note="negative control"),
+        expected="every word right, every planted error noticed",
+        remedy=remedy(f"{ID}/{outcome}"),
+    )
+
+
+def _whole(test: CoresSelfTest, cpu: Cpu) -> Finding:
+    """The finding of the machine: what we may use first, then what was taken from us, then what the cores do."""
+    online = cpu.online.or_none() or test.allowed
+    allowed = shown("sched_getaffinity", format_cpulist(test.allowed), note="CPUs that amdcheck may run on")
+    quota = test.quota
+    if quota is not None and (quota.throttled or quota.cpus < len(test.allowed)):
+        return warned(
+            f"{ID}/throttled-by-quota",
+            HOST,
+            f"a quota of {quota.cpus:g} CPUs holds back what runs on {len(test.allowed)}",
+            *_quota(test),
+            allowed,
+            remedy=remedy(f"{ID}/throttled-by-quota"),
+        )
+    if len(test.allowed) == 1 and len(online) > 1:
+        return warned(
+            f"{ID}/pinned",
+            HOST,
+            f"amdcheck may run on CPU {test.allowed[0]} alone, of {len(online)}; so may what is started like it",
+            allowed,
+            evidence(cpu.online.parse(format_cpulist), note="online"),
+            remedy=remedy(f"{ID}/pinned"),
+        )
+    if len(online) == 1:
+        return skipped(ID, HOST, "this machine has one CPU", allowed)
+    if not test.together:
+        return skipped(ID, HOST, "only one of the CPUs is idle; --allow-busy measures on all", allowed, outcome="busy")
+    died = [run for run in test.together if run.result is None]
+    if died:
+        seen = (shown(test.source, f"CPU {run.cpu}: {run.why}", volatile=True) for run in died[:8])
+        message = f"{len(died)} of {len(test.together)} processes ended without an answer"
+        return undetermined(ID, HOST, message, *seen, outcome="died", remedy=remedy(f"{ID}/died"))
+    return _judged(test, cpu, allowed)
+
+
+def _judged(test: CoresSelfTest, cpu: Cpu, allowed: Evidence) -> Finding:
+    cpus = [run.cpu for run in test.together]
+    cores = cpu.cores_among(cpus) or len(cpus)
+    efficiency = test.efficiency(cores)
+    if efficiency is None:
+        died = (shown(test.source, f"CPU {run.cpu}: {run.why}", volatile=True) for run in test.alone)
+        message = "no CPU was measured alone, so that there is nothing to compare with"
+        return undetermined(ID, HOST, message, *died, outcome="died", remedy=remedy(f"{ID}/died"))
+    stolen = test.stolen or 0.0
+    seen = (
+        shown(test.source, f"{100 * efficiency:.0f} % of as many cores alone, per cycle", volatile=True),
+        shown(test.source, f"{len(cpus)} CPUs on {cores} cores at once", volatile=True),
+        allowed,
+        *_quota(test),
+    )
+    metrics = (
+        Metric(name="efficiency", value=round(100 * efficiency, 1), unit="%", volatile=True),
+        Metric(name="clock-together", value=round(_median_clock(test) / 1e9, 3), unit="GHz", volatile=True),
+        Metric(name="stolen", value=round(100 * stolen, 1), unit="%", volatile=True),
+    )
+    if stolen > limit("stolen").value:
+        taken = shown("/proc/stat", f"{100 * stolen:.0f} % taken by the hypervisor", note="steal", volatile=True)
+        message = "the hypervisor takes the CPUs away while they have work"
+        return warned(f"{ID}/stolen", HOST, message, taken, *seen, metrics=metrics, remedy=remedy(f"{ID}/stolen"))
+    disturbed = _disturbed(test)
+    if disturbed:
+        message = "something else ran on the CPUs meanwhile, so that nothing is said of how they scale"
+        return undetermined(ID, HOST, message, *disturbed, outcome="disturbed", remedy=remedy(f"{ID}/disturbed"))
+    if efficiency < limit("cores-together").value:
+        shared = "threads of fewer cores than they look like" if cores == len(cpus) else "sharing more than a core"
+        return warned(
+            f"{ID}/low",
+            HOST,
+            f"the CPUs do far less together than alone, cycle for cycle, as if they were {shared}",
+            *seen,
+            metrics=metrics,
+            remedy=remedy(f"{ID}/low"),
+        )
+    return passed(ID, HOST, "the cores do together what they do alone", *seen, metrics=metrics)
+
+
+def _quota(test: CoresSelfTest) -> tuple[Evidence, ...]:
+    quota = test.quota
+    if quota is None:
+        return ()
+    held = f"{quota.throttled} times for {quota.throttled_s:.3f} s during the self-test"
+    return (
+        shown(quota.path, f"{quota.cpus:g} CPUs", note="quota"),
+        shown(f"{quota.path}/cpu.stat", held, note="held back", volatile=True),
+    )
+
+
+def _median_clock(test: CoresSelfTest) -> float:
+    return statistics.median(test.clock(result) for result in results(test.together))
+
+
+def _disturbed(test: CoresSelfTest) -> tuple[Evidence, ...]:
+    """The processes that got too little of their CPU, when it is one by much or all on average."""
+    runs = [(run.cpu, run.result) for run in test.together if run.result is not None]
+    by_much = [(cpu, result) for cpu, result in runs if result.cpu_share < limit("hogged").value]
+    if not by_much and statistics.fmean(result.cpu_share for _, result in runs) >= limit("cpu-share").value:
+        return ()
+    worst = sorted(runs, key=lambda pair: pair[1].cpu_share)[:4]
+    return tuple(shown(test.source, f"CPU {cpu}: {result.disturbance}", volatile=True) for cpu, result in worst)
+
+
+def _slow(test: CoresSelfTest, cpu: Cpu) -> Iterator[Finding]:
+    """L3 slices, then single cores of the others, that are far behind their like."""
+    rate = {
+        run.cpu: test.operations / run.result.product_median_s
+        for run in test.together
+        if run.result is not None and not run.result.disturbed and not run.result.stolen_s
+    }
+    cores = {core: sum(rate[n] for n in core) for core in cpu.core_threads if all(n in rate for n in core)}
+    slices = {
+        cache.cpus: statistics.median(inside)
+        for cache in cpu.l3
+        if len(inside := [r for core, r in cores.items() if set(core) <= set(cache.cpus)]) > 1
+    }
+    slow = slow_groups(slices)
+    for group in slow:
+        yield _behind(test, "slow-ccx", group, slices[group], statistics.median(slices.values()))
+    for group in slow_groups({core: r for core, r in cores.items() if not any(set(core) <= set(s) for s in slow)}):
+        yield _behind(test, "slow-core", group, cores[group], statistics.median(cores.values()))
+
+
+def _behind(test: CoresSelfTest, outcome: str, group: tuple[int, ...], rate: float, median: float) -> Finding:
+    clocks = {run.cpu: test.clock(run.result) for run in test.together if run.result is not None}
+    clock, usual = statistics.median(clocks[n] for n in group), statistics.median(clocks.values())
+    is_low = clock < limit("slow-of-siblings").value * usual
+    name = "the L3 slice of CPU" if outcome == "slow-ccx" else "the core of CPU"
+    why = "its clock is low" if is_low else "its clock is as theirs, so that somebody shares it or it waits"
+    return warned(
+        f"{ID}/{outcome}",
+        Subject(kind="cpu", id=format_cpulist(group)),
+        f"{name} {format_cpulist(group)} is far slower than the others: {why}",
+        shown(test.source, f"{100 * rate / median:.0f} % of the median of its like", volatile=True),
+        shown(test.source, f"{clock / 1e9:.2f} GHz, the others {usual / 1e9:.2f} GHz", note="clock", volatile=True),
+        remedy=remedy(f"{ID}/{outcome}"),
+    )

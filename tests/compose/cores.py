@@ -1,0 +1,65 @@
+"""What the child of the cores' self-test prints on the machine: all alike, but for the faults it has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tests.compose.plan import Plan, Thread
+
+_OPERATIONS, _CYCLES, _PORTS = 1_769_472, 6000, 384_000
+_PER_CYCLE = 24.0  # of the ports' 32, two multiply-adds of eight lanes
+_ALONE_S, _TOGETHER_S = 0.015, 0.045
+
+
+def document(plan: Plan, params: Sequence[str]) -> dict[str, Any]:
+    """Of selftest cpu.cores, without its name."""
+    faults, cores = plan.machine.selftest, plan.machine.selftest.cores
+    online = [thread.id for thread in plan.online]
+    told = {"lacks": None, "busy": None, "allowed": cores.allowed or online, "quota": None, "alone": [], "together": []}
+    if faults.no_library or faults.all_busy:
+        key = "lacks" if faults.no_library else "busy"
+        return {**told, key: "the native kernels are not in this installation" if key == "lacks" else "all in use"}
+    idle = [thread for thread in plan.online if thread.id in (cores.idle or cores.allowed or online)]
+    quota = {"path": "/sys/fs/cgroup/machine.slice", "cpus": cores.quota, "throttled": 3, "throttled_s": 0.12}
+    return {
+        **told,
+        "quota": None if cores.quota is None else quota,
+        "gemm": "fma",
+        "operations": _OPERATIONS,
+        "cycles": _CYCLES,
+        "ports_operations": _PORTS,
+        "alone": [_run(plan, thread, _ALONE_S, among=1) for thread in idle[:: -(-len(idle) // 4)]],
+        "together": [_run(plan, t, _TOGETHER_S, among=len(idle)) for t in idle] if len(idle) > 1 else [],
+    }
+
+
+def _run(plan: Plan, thread: Thread, window_s: float, *, among: int) -> dict[str, Any]:
+    cores, cpu = plan.machine.selftest.cores, thread.id
+    if cpu in cores.killed:
+        return {"cpu": cpu, "ended": "SIGBUS", "detail": None, "result": None}
+    mhz = plan.cpu.base_mhz + 400
+    if cpu in cores.held_down or thread.ccx in cores.slices_held_down:
+        mhz //= 2
+    hz = mhz * 1e6
+    share = 0.5 if cpu in cores.neighbour_on else 1.0
+    if among > 1:
+        share *= cores.together / plan.threads_per_core
+    product_s, words = _OPERATIONS / (hz * _PER_CYCLE * share), 9216 * 400
+    result = {
+        "cpus": [cpu],
+        "slices": 400,
+        "compared": words,
+        "wrong": 2 if cpu in cores.wrong_on else 0,
+        "planted": 4,
+        "noticed": 3 if cpu in cores.blind_on else 4,
+        "product_best_s": product_s,
+        "product_median_s": product_s * 1.02,
+        "chain_best_s": _CYCLES / hz,
+        "ports_best_s": _PORTS / (hz * 32),
+        "took_s": window_s,
+        "cpu_share": cores.cpu_share,
+        "involuntary": 0 if cores.cpu_share == 1 else 12,
+        "stolen_s": cores.stolen * window_s,
+    }
+    return {"cpu": cpu, "ended": "returned", "detail": None, "result": result}
