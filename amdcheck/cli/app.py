@@ -118,12 +118,14 @@ def _facts(
 def _capture(
     options: EvidenceOptions,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Record what a run reads; - is stdout.")
+        Path | None,
+        typer.Option("--output", "-o", parser=Path, metavar="FILE", help="Record what a run reads; - is stdout."),
     ] = None,
     unpack: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Write the capture FILE as a host tree into this new folder.")
+        Path | None,
+        typer.Option(parser=Path, metavar="DIR", help="Write the capture FILE as a host tree into this new folder."),
     ] = None,
-    file: Annotated[Path | None, typer.Argument(metavar="FILE", help="The capture to unpack.")] = None,
+    file: Annotated[Path | None, typer.Argument(parser=Path, metavar="FILE", help="The capture to unpack.")] = None,
 ) -> Call:
     """Record a machine for --host, or unpack a recording."""
     from amdcheck.cli.capture import record, unpack_capture

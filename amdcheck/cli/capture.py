@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from amdcheck.model.errors import InputError
 from amdcheck.model.text import printable
 
 STDOUT = Path("-")
+_UNPACK_SECONDS = 60.0  # a recording of the largest machine takes ten
 
 
 def record(options: EvidenceOptions, file: Path) -> int:
@@ -21,9 +23,7 @@ def record(options: EvidenceOptions, file: Path) -> int:
     Raises InputError and Ending.
     """
     if file != STDOUT:
-        if file.exists() or file.is_symlink():
-            raise InputError(f"{printable(str(file))} exists; a recording is not overwritten, choose another name")
-        check_writable(file)
+        check_writable(file, fresh=True)
     request = evidence_request(options, capture=True)
     with progress_on_stderr(wanted=request.level != "quick") as on_progress:
         result = run(request, on_progress=on_progress)
@@ -40,15 +40,26 @@ def record(options: EvidenceOptions, file: Path) -> int:
 
 def unpack_capture(folder: Path, file: Path) -> int:
     """Write the recording as a host tree into a new folder. Raises InputError."""
+    from amdcheck.host.apart import apart
     from amdcheck.host.capture_file import decode
+    from amdcheck.host.files import open_regular
     from amdcheck.host.unpack import unpack
 
     shown = printable(str(file))
-    try:
-        with file.open("rb") as stream:
+
+    def write() -> None:
+        with open_regular(file) as stream:
             capture = decode(stream, name=shown)
+        unpack(capture, folder)
+
+    def look() -> None:
+        open_regular(file).close()
+        os.path.lexists(folder)
+
+    try:
+        apart(look)
+        apart(write, seconds=_UNPACK_SECONDS)
     except OSError as error:
         raise InputError(f"{shown}: cannot be read ({error.strerror})") from error
-    unpack(capture, folder)
     tell(f"unpacked into {folder}")
     return 0

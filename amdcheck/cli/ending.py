@@ -8,9 +8,13 @@ NO_CHECKS = "no built-in check is registered: this installation of amdcheck is b
 
 
 class Ending(Exception):
-    """The run ends with this event of the exit table. An empty message: there is nobody left to tell."""
+    """The run ends with this event of the exit table. An empty message: there is nobody left to tell.
 
-    def __init__(self, event: Event, message: str = "") -> None:
+    `answered`: standard output has been given what its reader waits for, and takes no line about the end.
+    """
+
+    def __init__(self, event: Event, message: str = "", *, answered: bool = False) -> None:
         super().__init__(message)
         self.event = event
         self.message = message
+        self.answered = answered

@@ -49,9 +49,11 @@ def _write(options: JudgeOptions, report: Report, files: tuple[tuple[FormatName,
             to_file(path, render(name, report, View(detail="verbose" if options.verbose else "normal")))
         except Ending as loss:
             lost = lost or loss
-    to_stdout(_stdout(options, report))
+    line = options.format is None and options.exit_style != "gate"
+    if lost is None or not line:  # whoever reads one line is told of the loss in it
+        to_stdout(_stdout(options, report))
     if lost is not None:
-        raise lost
+        raise Ending(lost.event, lost.message, answered=not line)
 
 
 def _stdout(options: JudgeOptions, report: Report) -> str:

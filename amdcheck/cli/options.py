@@ -13,7 +13,7 @@ import typer
 
 from amdcheck.cli.exit_style import VARIABLE
 from amdcheck.engine.exits import ExitStyle
-from amdcheck.model.expectations import Level
+from amdcheck.model.expectations import GPUS_LIMIT, PID_LIMIT, Level
 from amdcheck.report.formats import FormatName
 
 R = TypeVar("R", bound="CommonOptions")
@@ -22,6 +22,9 @@ T = TypeVar("T")
 
 ShowFormat = Literal["console", "json"]
 FailOn = Literal["fail", "warn"]
+
+
+# Paths have a parser of ours, for typer's own looks at the file, and a dead mount blocks whoever looks.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,12 +61,18 @@ class EvidenceOptions(CommonOptions):
     )
     host: Annotated[
         Path | None,
-        typer.Option(metavar="PATH", help="Judge a capture, or a host tree (folder or .tar), instead of this machine."),
+        typer.Option(
+            parser=Path,
+            metavar="PATH",
+            help="Judge a capture, or a host tree (folder or .tar), instead of this machine.",
+        ),
     ] = None
     service: Annotated[
         str | None, typer.Option(metavar="UNIT", help="Judge this unit's environment, limits, affinity and user.")
     ] = None
-    pid: Annotated[int | None, typer.Option(metavar="N", min=1, help="The same for the process of this number.")] = None
+    pid: Annotated[
+        int | None, typer.Option(metavar="N", min=1, max=PID_LIMIT, help="The same for the process of this number.")
+    ] = None
     python: Annotated[
         str | None,
         typer.Option(metavar="PATH", help="The interpreter whose packages serve; by default the active environment's."),
@@ -89,11 +98,12 @@ class JudgeOptions(EvidenceOptions):
     """What is expected, and how the verdict is told."""
 
     policy: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="What is expected here, and what is waived (TOML).")
+        Path | None, typer.Option(parser=Path, metavar="FILE", help="What is expected here, and what is waived (TOML).")
     ] = None
     profile: Annotated[str | None, typer.Option(metavar="NAME", help="The profile to judge by. [default: auto]")] = None
     expect_gpus: Annotated[
-        int | None, typer.Option(metavar="N", min=0, help="How many GPUs this machine is meant to have.")
+        int | None,
+        typer.Option(metavar="N", min=0, max=GPUS_LIMIT, help="How many GPUs this machine is meant to have."),
     ] = None
     fail_on: Annotated[FailOn, typer.Option(help="With warn, warnings alone exit with 1.")] = "fail"
     require_all: Annotated[

@@ -5,11 +5,17 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
 
 from amdcheck.cli.ending import Ending
+from amdcheck.host.apart import apart
+from amdcheck.host.files import write_all, write_whole
+from amdcheck.model.errors import InputError
 from amdcheck.model.text import printable
+from amdcheck.report.text import inert
+
+_WRITE_SECONDS = 20.0
 
 
 def to_stdout(content: str | bytes) -> None:
@@ -19,58 +25,75 @@ def to_stdout(content: str | bytes) -> None:
         raise Ending("report-lost", "standard output is closed")
     try:
         sys.stdout.flush()
-        _write(sys.stdout.buffer, data)
-        sys.stdout.buffer.flush()
+        write_all(sys.stdout.fileno(), data)
     except OSError as error:
-        _drop_stdout()
-        if error.errno == errno.EPIPE:
-            raise Ending("report-lost") from error  # the reader closed the pipe: it knows
-        raise Ending("report-lost", f"cannot write to standard output: {error.strerror}") from error
+        raise stdout_lost(error) from error
 
 
-def _write(stream: BinaryIO, data: bytes) -> None:
-    """Write all of it: under PYTHONUNBUFFERED the stream is a raw file, which takes what fits and says how much."""
-    rest = memoryview(data)
-    while rest:
-        taken = stream.write(rest)
-        if not taken:
-            raise BlockingIOError(errno.EAGAIN, "it takes no more")
-        rest = rest[taken:]
+def stdout_lost(error: OSError) -> Ending:
+    """The ending when standard output does not take what is written to it.
 
-
-def _drop_stdout() -> None:
-    """Let what is still buffered go nowhere, or the interpreter would try it again on its way out."""
+    What is still buffered goes nowhere, or the interpreter would try it again on its way out.
+    """
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
+    if error.errno == errno.EPIPE:
+        return Ending("report-lost")  # the reader closed the pipe: it knows
+    return Ending("report-lost", f"cannot write to standard output: {error.strerror}")
 
 
 def to_file(path: Path, content: str | bytes, *, private: bool = False) -> None:
     """Write a file whole; a private one is readable by its owner alone. Raises Ending."""
-    from amdcheck.host.files import write_whole
+    data = content if isinstance(content, bytes) else content.encode()
+
+    def write() -> None:
+        write_whole(path, data, private=private)
 
     try:
-        write_whole(path, content if isinstance(content, bytes) else content.encode(), private=private)
+        if str(path).startswith(("/dev/", "/proc/")):  # perhaps a name for a file that only this process has open
+            write()
+        else:
+            apart(write, seconds=_WRITE_SECONDS)
     except OSError as error:
         raise Ending("report-lost", f"cannot write {printable(str(path))}: {error.strerror}") from error
 
 
-def check_writable(path: Path) -> None:
-    """Say before a long run that its report could not be written. Raises Ending."""
+def check_writable(path: Path, *, fresh: bool = False) -> None:
+    """Say before a long run that its report could not be written. Raises Ending.
+
+    A file that must be `fresh` may not be there yet; raises InputError for one that is.
+    """
     shown = printable(str(path))
+
+    def check() -> None:
+        if fresh and os.path.lexists(path):
+            raise InputError(f"{shown} exists; a recording is not overwritten, choose another name")
+        why_not = _why_not_writable(path)
+        if why_not is not None:
+            raise OSError(0, why_not)
+
+    try:
+        apart(check)
+    except OSError as error:
+        raise Ending("report-lost", f"cannot write {shown}: {error.strerror}") from error
+
+
+def _why_not_writable(path: Path) -> str | None:
     if path.is_dir():
-        raise Ending("report-lost", f"cannot write {shown}: it is a folder")
+        return "it is a folder"
     if path.exists() and not path.is_file():
-        return  # a device or a pipe: writing will tell
+        return None  # a device or a pipe: writing will tell
     if not path.parent.is_dir():
-        raise Ending("report-lost", f"cannot write {shown}: there is no folder {printable(str(path.parent))}")
+        return f"there is no folder {printable(str(path.parent))}"
     if not os.access(path.parent, os.W_OK | os.X_OK):
-        raise Ending("report-lost", f"cannot write {shown}: no permission to write to {printable(str(path.parent))}")
+        return f"no permission to write to {printable(str(path.parent))}"
+    return None
 
 
 def tell(message: str) -> None:
     """One line for the person, on standard error; nobody reads it when that is closed."""
-    try:
-        print(f"amdcheck: {printable(message)}", file=sys.stderr, flush=True)
-    except (OSError, AttributeError):
-        return
+    if sys.stderr is None:
+        return  # print would take standard output instead
+    with suppress(OSError):
+        print(inert(f"amdcheck: {printable(message)}"), file=sys.stderr, flush=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from amdcheck.report.text import spelled
 from amdcheck.report.view import View
@@ -34,25 +34,45 @@ class Sheet:
         ) or [first.rstrip()]
 
     def page(self, text: str) -> None:
-        """A docstring: its paragraphs wrapped anew, lines that are set in or listed kept as they are."""
+        """A docstring: its paragraphs and the items of its lists wrapped anew, lines that are set in kept."""
         for number, block in enumerate(text.split("\n\n")):
             if number:
                 self.line()
-            lines = block.splitlines()
-            if any(line[:1].isspace() or line.startswith(("- ", "* ", "| ")) for line in lines):
-                for line in lines:
-                    self.line(line)
-            else:
-                self.words(" ".join(lines))
+            for mark, words in _pieces(block.splitlines()):
+                if mark is None:
+                    self.line(words)
+                else:
+                    self.words(words, first=mark)
 
     def table(self, rows: Sequence[Sequence[str]]) -> None:
-        """Columns as wide as their widest cell; the last one is free."""
+        """Columns as wide as their widest cell; the last one is wrapped."""
         if not rows:
             return
         widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
         for row in rows:
-            cells = (f"{cell:<{width}}" for cell, width in zip(row, widths, strict=False))
-            self.line("  ".join((*cells, row[-1])))
+            cells = (f"{cell:<{width}}  " for cell, width in zip(row, widths, strict=False))
+            self.words(row[-1], first="".join(cells))
 
     def text(self) -> str:
         return "\n".join(self._lines) + "\n"
+
+
+def _pieces(lines: Sequence[str]) -> Iterator[tuple[str | None, str]]:
+    """What a block is made of: an item of a list or a paragraph, its lines joined behind its mark; None: as it is."""
+    mark: str | None = None
+    words: list[str] = []
+    for line in lines:
+        item = line.startswith(("- ", "* "))
+        continues = mark is not None and not item and (not mark or line.startswith(" " * len(mark)))
+        if continues and not (not mark and (line[:1].isspace() or line.startswith("| "))):
+            words.append(line.strip())
+            continue
+        if mark is not None:
+            yield mark, " ".join(words)
+        if line[:1].isspace() or line.startswith("| "):
+            mark = None
+            yield None, line
+        else:
+            mark, words = (line[:2], [line[2:]]) if item else ("", [line])
+    if mark is not None:
+        yield mark, " ".join(words)

@@ -10,7 +10,8 @@ from amdcheck.model.report import Verdict
 ExitStyle = Literal["gate", "nagios", "npd"]
 STYLES: tuple[ExitStyle, ...] = ("gate", "nagios", "npd")
 
-Event = Literal["usage", "report-lost", "bug", "locked", "sigint", "sigterm"]
+# prevented: something of the session, such as its limits, keeps amdcheck from running
+Event = Literal["usage", "report-lost", "bug", "locked", "prevented", "sigint", "sigterm", "sighup"]
 
 _VERDICTS: Mapping[Verdict, Mapping[ExitStyle, int]] = {
     "ready": {"gate": 0, "nagios": 0, "npd": 0},
@@ -23,8 +24,10 @@ _EVENTS: Mapping[Event, Mapping[ExitStyle, int]] = {
     "report-lost": {"gate": 74, "nagios": 3, "npd": 2},
     "bug": {"gate": 70, "nagios": 3, "npd": 2},
     "locked": {"gate": 3, "nagios": 3, "npd": 2},
+    "prevented": {"gate": 3, "nagios": 3, "npd": 2},
     "sigint": {"gate": 130, "nagios": 3, "npd": 2},
     "sigterm": {"gate": 143, "nagios": 3, "npd": 2},
+    "sighup": {"gate": 129, "nagios": 3, "npd": 2},
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -11,6 +12,8 @@ from pathlib import Path
 
 import msgspec
 from msgspec import Struct
+
+from amdcheck.host.apart import apart
 
 
 class Holder(Struct, frozen=True, kw_only=True):
@@ -34,6 +37,10 @@ class Held(Exception):
         return ends is not None and _now() > ends
 
 
+class NoLock(Exception):
+    """What lies at the lock's place is nobody's lock: the sentence for the user."""
+
+
 def _now() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
@@ -43,25 +50,30 @@ def lock_path() -> Path:
     if os.geteuid() == 0 and os.access("/run", os.W_OK):
         return Path("/run/amdcheck.lock")
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
-    if runtime.startswith("/") and os.access(runtime, os.W_OK):
-        return Path(runtime, "amdcheck.lock")
+    if runtime.startswith("/"):
+        with suppress(OSError):  # one that does not answer, too
+            if apart(lambda: b"yes" if os.access(runtime, os.W_OK) else None):
+                return Path(runtime, "amdcheck.lock")
     return Path(f"/tmp/amdcheck-{os.geteuid()}.lock")
 
 
 @contextmanager
 def only_run(deadline_s: float | None) -> Iterator[None]:
-    """Hold the lock while the body runs. Raises Held.
+    """Hold the lock while the body runs. Raises Held, and NoLock for a lock that somebody else laid there.
 
     Where the file cannot be made (a read-only file system) nothing can be held, and the run goes on: a read-only
     look at the machine does no harm twice.
     """
     path = lock_path()
+    with suppress(OSError):
+        _refuse_what_is_no_lock(path, os.lstat(path))  # opening a device may do something
     try:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
     except OSError:
         yield
         return
     try:
+        _refuse_what_is_no_lock(path, os.fstat(fd))
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -73,6 +85,14 @@ def only_run(deadline_s: float | None) -> Iterator[None]:
         yield
     finally:
         os.close(fd)
+
+
+def _refuse_what_is_no_lock(path: Path, found: os.stat_result) -> None:
+    """A link or pipe, or a file of another user, who could keep us from ever running. Raises NoLock."""
+    if not stat.S_ISREG(found.st_mode):
+        raise NoLock(f"{path} is in the way of the lock and is no file; remove it, then run again")
+    if found.st_uid not in (0, os.geteuid()):
+        raise NoLock(f"{path} is the lock of another user (uid {found.st_uid}); remove it, then run again")
 
 
 def _read_holder(fd: int) -> Holder | None:

@@ -48,13 +48,15 @@ def let_go_of_the_caller(keep: int) -> None:
     die_with_parent()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGALRM):
         signal.signal(number, signal.SIG_DFL)
-    null = os.open(os.devnull, os.O_RDWR)
-    for standard in (0, 1, 2):
-        os.dup2(null, standard)
     for fd in _open_descriptors():
         if fd > 2 and fd != keep:
             with suppress(OSError):
                 os.close(fd)
+    null = os.open(os.devnull, os.O_RDWR)
+    for standard in (0, 1, 2):
+        os.dup2(null, standard)
+    if null > 2:
+        os.close(null)
 
 
 def _open_descriptors() -> Iterable[int]:

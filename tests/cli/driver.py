@@ -5,6 +5,7 @@ Run as a child, so that descriptors, signals and exit codes are the real ones.
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -43,6 +44,10 @@ def _bug() -> Report:
     raise KeyError("nobody expected this")
 
 
+def _limited() -> Report:
+    raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))  # what fork says under ulimit -u
+
+
 def _no_checks() -> Report:
     raise NoChecks
 
@@ -70,6 +75,7 @@ ANSWERS: dict[str, Callable[[], Report]] = {
     "locked": _locked,
     "broken_policy": _broken_policy,
     "bug": _bug,
+    "limited": _limited,
     "no_checks": _no_checks,
     "slow": _slow,
     "huge": _huge,
