@@ -424,3 +424,13 @@ def test_one_expected_gpu_is_told_as_one() -> None:
     (finding,) = judge("gpu.present", compose("mi300x-1vf-kvm").host, Expectations(gpus=1))
     assert finding.expected == "1 GPU (--expect-gpus or policy)"
     assert finding.message.startswith("The expected GPU is there: 1 x ")
+
+
+def test_nodes_that_the_device_cgroup_hides_are_gpus_too() -> None:
+    machine = lost_from_bus("mi210", 2, 0, 1)
+    del machine.files["/sys/module/amdgpu/initstate"], machine.stats["/dev/kfd"]
+    for node in (1, 2):
+        hide(machine, node)
+    (finding,) = found(machine)
+    assert ids([finding]) == [("gpu.present/none", "host", "fail")]
+    assert finding.evidence[1].value == "2 GPU nodes"
