@@ -142,13 +142,23 @@ def _package(entry: EntryPoint) -> str:
 _Answer = Union[Described, tuple[PluginOutcome, str]]
 
 
+@dataclass(frozen=True)
+class _Asked:
+    """A process that imports an entry point, and the pipe on which it answers."""
+
+    pid: int
+    pipe: int
+    frames: FrameBuffer
+
+
 def _ask(entries: Sequence[EntryPoint], seconds: float) -> list[_Answer]:
     """Import each entry point in a process of its own, side by side."""
     all_checks()  # before the fork: what is registered by then is built in
     become_subreaper()
     before = escaped_children()
     end = time.monotonic() + seconds
-    asked: list[tuple[int, int]] = []
+    asked: list[_Asked] = []
+    answers: dict[int, _Answer] = {}  # by pid
     try:
         for entry in entries:
             ours, theirs = os.pipe()
@@ -156,36 +166,39 @@ def _ask(entries: Sequence[EntryPoint], seconds: float) -> list[_Answer]:
             if pid == 0:
                 _describe(entry, theirs)
             os.close(theirs)
-            asked.append((pid, ours))
-        return [_answer(pid, pipe, end) or ("hang", f"importing it took over {seconds:g} s") for pid, pipe in asked]
+            asked.append(_Asked(pid, ours, FrameBuffer()))
+        while len(answers) < len(asked) and (left := end - time.monotonic()) > 0:
+            waiting = [one for one in asked if one.pid not in answers]
+            ready = select.select([one.pipe for one in waiting], [], [], min(left, _POLL_S))[0]
+            for one in waiting:
+                answer = _answer(one, wait=one.pipe not in ready)
+                if answer is not None:
+                    answers[one.pid] = answer
+        late: _Answer = ("hang", f"importing it took over {seconds:g} s")
+        return [answers.get(one.pid, late) for one in asked]
     finally:
-        for pid, pipe in asked:
-            os.close(pipe)
-            kill_tree(pid, escaped_but=before)
+        for one in asked:
+            os.close(one.pipe)
+            kill_tree(one.pid, escaped_but=before)
 
 
-def _answer(pid: int, pipe: int, end: float) -> _Answer | None:
-    """What the process says; None when it does not end in time."""
-    frames = FrameBuffer()
-    while True:
-        left = max(end - time.monotonic(), 0.0)
-        if not select.select([pipe], [], [], min(left, _POLL_S))[0]:
-            if not left:
-                return None
-            if state_of(pid) not in (None, "Z"):
-                continue
-        # Bytes, the end of the pipe, or a process that is dead: what it left behind may hold the pipe open.
-        data = os.read(pipe, 1 << 18) if select.select([pipe], [], [], 0)[0] else b""
-        if not data:
-            return "crashed", "its process ended while it was imported"
-        try:
-            for frame in frames.feed(data):
-                if isinstance(frame, Described):
-                    return frame
-                if isinstance(frame, Refused):
-                    return "failed", frame.sentence
-        except FrameError as error:
-            return "failed", f"what it registers is nonsense: {in_words(error)}"
+def _answer(asked: _Asked, *, wait: bool) -> _Answer | None:
+    """What the process says, as far as it is there; `wait`: only if it is dead."""
+    if wait and state_of(asked.pid) not in (None, "Z"):
+        return None
+    # What a dead process left behind may hold the pipe open, so that its end does not show there.
+    data = os.read(asked.pipe, 1 << 18) if select.select([asked.pipe], [], [], 0)[0] else b""
+    if not data:
+        return "crashed", "its process ended while it was imported"
+    try:
+        for frame in asked.frames.feed(data):
+            if isinstance(frame, Described):
+                return frame
+            if isinstance(frame, Refused):
+                return "failed", frame.sentence
+    except FrameError as error:
+        return "failed", f"what it registers is nonsense: {in_words(error)}"
+    return None
 
 
 def _describe(entry: EntryPoint, pipe: int) -> NoReturn:

@@ -158,6 +158,11 @@ BROKEN_IMPORTS = {
         CRASHED,
         "its process ended",
     ),
+    "garbles": (
+        "for fd in range(3, 64):\n    try: os.write(fd, b'{' * 100)\n    except OSError: pass",
+        FAILED,
+        "what it registers is nonsense",
+    ),
     "cannot_be_told": (
         "class Silent(Exception):\n    def __str__(self): os.abort() if False else sys.exit(0)\nraise Silent",
         FAILED,
@@ -264,6 +269,7 @@ def test_a_plugin_that_breaks_only_when_it_is_imported_again_is_named(name: str,
 # What a module does while it is imported, and may: its check is judged.
 NOISY_IMPORTS = {
     "prints": "print('{' * 1_000_000, flush=True)\nprint('x' * 1_000_000, file=sys.stderr, flush=True)",
+    "has_a_long_page": "fine.__doc__ = ('word ' * 300 + '\\n') * 400\ncheck('cpu.long-page', title='L', level='deep')(fine)",
     "writes": "[os.write(fd, b'{' * 100) for fd in (0, 1, 2)]",
     "forks": "os.fork()",
     "forks_a_sleeper": "if os.fork() == 0:\n    os.setsid()\n    time.sleep(600)",
@@ -341,6 +347,11 @@ CHECKS = {
         "",
     ),
     "closes_all": (of_check("os.closerange(3, 4096)\n" + YIELD), ["crashed"], "the worker ended"),
+    "garbles": (
+        of_check("for fd in range(3, 64):\n    try: os.write(fd, b'{' * 100)\n    except OSError: pass\n" + YIELD),
+        ["crashed"],
+        "it sent garbage",
+    ),
     "fact_forks": (with_fact("os.fork(); return cls('1')"), [OK], ""),
     "fact_of_another_kind": (with_fact("return 42"), ["crashed"], "its read returned a int"),
     "fact_with_a_wrong_field": (with_fact("return cls(42)"), ["crashed"], "Expected `str`, got `int`"),
