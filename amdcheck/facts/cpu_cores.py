@@ -82,6 +82,10 @@ class _Document(GroupDocument, frozen=True, kw_only=True):
     cycles: int = 0
     ports_operations: int = 0
 
+    def __post_init__(self) -> None:
+        if self.alone and min(self.operations, self.cycles, self.ports_operations) <= 0:
+            raise ValueError("a slice holds nothing")
+
 
 @fact
 class CoresSelfTest(Group, frozen=True, kw_only=True):

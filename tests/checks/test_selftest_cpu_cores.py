@@ -1,0 +1,195 @@
+"""selftest.cpu.scaling and .neighbour on children that say what no named fault says, and on what is no fault."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from amdcheck.host.protocol import Host, SelfTest, SelfTestResult
+from amdcheck.model.finding import Finding
+from amdcheck.model.value import Known, Value
+from tests.compose import compose
+from tests.compose.composed import ComposedMachine
+from tests.judge import judge
+
+SCALING, NEIGHBOUR = "selftest.cpu.scaling", "selftest.cpu.neighbour"
+Document = dict[str, Any]
+ROME = "epyc7302p-cpu-only"  # one socket, 16 cores in slices of two, SMT
+GUEST = "mi300x-1vf-kvm"
+
+
+class Changed(ComposedMachine):
+    """A composed machine whose child of cpu.cores says something else."""
+
+    def __init__(self, machine: str, change: Callable[[Document], None]) -> None:
+        whole = compose(machine)
+        super().__init__(whole.host.capture, whole.plan)
+        self._change = change
+
+    def selftest(self, test: SelfTest) -> Value[SelfTestResult]:
+        answer = super().selftest(test)
+        assert isinstance(answer, Known)
+        document = json.loads(answer.value.result.stdout)
+        if test.name == "cpu.cores":
+            self._change(document)
+        result = replace(answer.value.result, stdout=json.dumps(document))
+        return Known(replace(answer.value, result=result), answer.source)
+
+
+def told(found: list[Finding]) -> list[tuple[str, str, str]]:
+    return [(f.id, f.subject.id, f.status) for f in found]
+
+
+def each(document: Document, **values: float) -> None:
+    """Every process measured these values."""
+    for run in (*document["alone"], *document["together"]):
+        run["result"] |= values
+
+
+def test_a_machine_of_equal_cores_scales_and_shows_what_it_measured() -> None:
+    (whole,) = judge(SCALING, compose(ROME).host)
+    assert (whole.id, whole.status, whole.message) == (
+        f"{SCALING}/ok",
+        "pass",
+        "the cores do together what they do alone",
+    )
+    assert [(e.value, e.volatile) for e in whole.evidence] == [
+        ("100 % of as many cores alone, per cycle", True),
+        ("32 CPUs on 16 cores at once", True),
+        ("0-31", False),
+    ]
+    assert {(m.name, m.value, m.unit, m.volatile) for m in whole.metrics} == {
+        ("efficiency", 100.0, "%", True),
+        ("clock-together", 3.4, "GHz", True),
+        ("stolen", 0.0, "%", True),
+    }
+
+
+def test_a_few_cpus_are_measured_alone_and_each_is_told() -> None:
+    found = judge(NEIGHBOUR, compose(ROME).host)
+    assert told(found) == [(f"{NEIGHBOUR}/ok", cpu, "pass") for cpu in ("0", "8", "16", "24")]
+    assert [e.value for e in found[0].evidence] == ["75 % of the ports' rate", "3.40 GHz", "3.00 GHz", "3.00 GHz"]
+
+
+def test_boost_of_one_core_alone_is_not_mistaken_for_bad_scaling() -> None:
+    """All cores at work run a third slower than one of them: the clock says so, and cycle for cycle nothing is lost."""
+
+    def slower(document: Document) -> None:
+        for run in document["together"]:
+            for name in ("product_best_s", "product_median_s", "chain_best_s", "ports_best_s"):
+                run["result"][name] *= 1.5
+
+    (whole,) = judge(SCALING, Changed(ROME, slower))
+    assert told([whole]) == [(f"{SCALING}/ok", "host", "pass")]
+
+
+def test_a_disturbed_cpu_that_is_fast_all_the_same_passes_and_tells_of_it() -> None:
+    found = judge(NEIGHBOUR, Changed(ROME, lambda d: each(d, cpu_share=0.5, involuntary=7)))
+    assert {f.status for f in found} == {"pass"}
+    assert all(any("50 % of its CPU, taken off it 7 times" in (e.value or "") for e in f.evidence) for f in found)
+
+
+def test_one_disturbed_cpu_of_many_is_told_and_a_short_interruption_is_not() -> None:
+    def one(share: float) -> Callable[[Document], None]:
+        return lambda document: document["together"][3]["result"].update(cpu_share=share)
+
+    assert told(judge(SCALING, Changed(ROME, one(0.85)))) == [(f"{SCALING}/ok", "host", "pass")]
+    (whole,) = judge(SCALING, Changed(ROME, one(0.5)))
+    assert told([whole]) == [(f"{SCALING}/disturbed", "host", "unknown")]
+    assert whole.evidence[0].value == "CPU 3: 50 % of its CPU, taken off it 0 times"
+
+
+@pytest.mark.parametrize("check", [SCALING, NEIGHBOUR])
+def test_on_a_machine_in_use_nothing_is_measured(check: str) -> None:
+    why = "every CPU that amdcheck may run on is in use, the least of them CPU 0 98 %"
+
+    def busy(document: Document) -> None:
+        document |= {"busy": why, "alone": [], "together": []}
+
+    (found,) = judge(check, Changed(ROME, busy))
+    assert told([found]) == [(f"{check}/busy", "host", "skip")]
+    assert (found.evidence[0].value, found.evidence[0].volatile) == (why, True)
+
+
+def test_with_one_idle_cpu_scaling_is_busy_and_its_neighbour_is_judged() -> None:
+    def one_idle(document: Document) -> None:
+        document |= {"alone": document["alone"][:1], "together": []}
+
+    host = Changed(ROME, one_idle)
+    assert told(judge(SCALING, host)) == [(f"{SCALING}/busy", "host", "skip")]
+    assert told(judge(NEIGHBOUR, host)) == [(f"{NEIGHBOUR}/ok", "0", "pass")]
+
+
+def test_a_quota_of_as_many_cpus_as_there_are_holds_nobody_back() -> None:
+    quota = {"path": "/sys/fs/cgroup/x", "cpus": 32.0, "throttled": 0, "throttled_s": 0.0}
+    (whole,) = judge(SCALING, Changed(ROME, lambda d: d.update(quota=quota)))
+    assert told([whole]) == [(f"{SCALING}/ok", "host", "pass")]
+    assert ("/sys/fs/cgroup/x", "32 CPUs") in [(e.source, e.value) for e in whole.evidence]
+
+
+def test_a_quota_that_held_somebody_back_is_told_however_large_it_is() -> None:
+    quota = {"path": "/sys/fs/cgroup/x", "cpus": 32.0, "throttled": 2, "throttled_s": 0.015}
+    (whole,) = judge(SCALING, Changed(ROME, lambda d: d.update(quota=quota)))
+    assert told([whole]) == [(f"{SCALING}/throttled-by-quota", "host", "warn")]
+    assert whole.evidence[1].value == "2 times for 0.015 s during the self-test"
+
+
+def test_of_three_cores_none_is_called_slow() -> None:
+    def three(document: Document) -> None:
+        document["together"] = document["together"][:3]
+        slow = document["together"][2]["result"]
+        for name in ("product_best_s", "product_median_s", "chain_best_s", "ports_best_s"):
+            slow[name] *= 2
+
+    assert told(judge(SCALING, Changed(GUEST, three))) == [(f"{SCALING}/ok", "host", "pass")]
+
+
+def test_a_core_whose_other_thread_was_in_use_is_not_called_slow() -> None:
+    """CPU 23 is the other thread of CPU 7: what ran there slows CPU 7, and the core is as good as the others."""
+
+    def busy_sibling(document: Document) -> None:
+        document["together"] = [run for run in document["together"] if run["cpu"] != 23]
+        document["together"][7]["result"]["product_median_s"] *= 4
+
+    assert told(judge(SCALING, Changed(ROME, busy_sibling))) == [(f"{SCALING}/ok", "host", "pass")]
+
+
+def test_a_core_that_computes_wrong_alone_and_with_others_is_told_once() -> None:
+    (wrong, _) = judge(SCALING, Changed(ROME, lambda d: d["alone"][0]["result"].update(wrong=1)))
+    assert told([wrong]) == [(f"{SCALING}/wrong-result", "0", "fail")]
+    assert wrong.evidence[0].value == "1 of 3686400 words wrong"
+    skipped, *others = judge(NEIGHBOUR, Changed(ROME, lambda d: d["alone"][0]["result"].update(wrong=1)))
+    assert told([skipped]) == [(f"{NEIGHBOUR}/not-applicable", "0", "skip")]
+    assert {f.status for f in others} == {"pass"}
+
+
+def test_who_may_run_on_one_cpu_of_many_is_pinned() -> None:
+    host = Changed(GUEST, lambda d: d.update(allowed=[0], alone=d["alone"][:1], together=[]))
+    (pinned,) = judge(SCALING, host)
+    assert told([pinned]) == [(f"{SCALING}/pinned", "host", "warn")]
+    assert (pinned.evidence[0].source, pinned.evidence[0].value) == ("sched_getaffinity", "0")
+
+
+def test_without_the_topology_every_cpu_counts_as_a_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    host: Host = Changed(GUEST, lambda d: None)
+    monkeypatch.setattr("amdcheck.facts.cpu.Cpu.cores_among", lambda self, cpus: 0)
+    (whole,) = judge(SCALING, host)
+    assert whole.evidence[1].value == "24 CPUs on 24 cores at once"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda d: d["together"][0]["result"].update(product_best_s=0.0),
+        lambda d: d["alone"][0]["result"].update(cpu_share="much"),
+        lambda d: d.pop("allowed"),
+        lambda d: d.pop("cycles"),
+    ],
+)
+def test_a_document_that_makes_no_sense_is_unknown(change: Callable[[Document], None]) -> None:
+    (found,) = judge(SCALING, Changed(ROME, change))
+    assert told([found]) == [(f"{SCALING}/failed", "host", "unknown")]
