@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sized
+from collections.abc import Iterator, Sized
+from itertools import chain
 from typing import BinaryIO
 
 import msgspec
@@ -11,6 +12,7 @@ from amdcheck.host.capture import SCHEMA, Base64, Capture, text_bytes
 from amdcheck.host.packed import unpacked
 from amdcheck.host.paths import FILE_LIMIT, PATH_LIMIT
 from amdcheck.model.errors import InputError
+from amdcheck.model.expectations import wrong_expectation
 from amdcheck.model.text import printable
 
 COMPRESSED_LIMIT = 16 << 20
@@ -127,4 +129,40 @@ def _checked(capture: Capture, name: str) -> Capture:
     for target in capture.links.values():
         if len(target) > PATH_LIMIT:
             raise InputError(f"{name}: a link has a target of {len(target)} characters, which no link has")
+    for path in _outside(capture):
+        raise InputError(f"{name}: refused, for {printable(path, limit=200)} leads out of the machine it records")
+    expect = capture.manifest.expectations
+    if expect is not None:
+        wrong = wrong_expectation(gpus=expect.gpus, gfx=expect.gfx, rocm=expect.rocm, pid=expect.pid)
+        if wrong is not None:
+            raise InputError(f"{name}: {printable(wrong, limit=200)}")
     return capture
+
+
+def _outside(capture: Capture) -> Iterator[str]:
+    """The paths that are none of a host: relative ones, and those that climb above its root.
+
+    A path below a folder that may itself be a link can have a target with more dots than it is deep.
+    """
+    devices = (device.path for device in capture.devices)
+    for path in chain(capture.files, capture.links, capture.dirs, capture.outcomes, capture.resolved, devices):
+        if path[:1] != "/" or ("/.." in path and _climbs(path)):
+            yield path
+    for path, target in capture.links.items():
+        folder = path.rpartition("/")[0]
+        is_sure = capture.real_paths or folder.count("/") < 2
+        if _climbs(target) if target[:1] == "/" else is_sure and _climbs(f"{folder}/{target}"):
+            yield path
+    for path, real in capture.resolved.items():
+        if real[:1] != "/" or ("/.." in real and ".." in real.split("/")):
+            yield path
+
+
+def _climbs(path: str) -> bool:
+    depth = 0
+    for part in path.split("/"):
+        if part not in ("", "."):
+            depth += -1 if part == ".." else 1
+        if depth < 0:
+            return True
+    return False

@@ -8,6 +8,7 @@ from typing import BinaryIO, Literal, Protocol
 from amdcheck.model.errors import InputError
 
 _CHUNK = 1 << 20
+_MEMBERS_LIMIT = 10_000  # compressed files one after another in one; each costs a copy of what follows
 _XZ_MEMORY = 128 << 20  # bytes; the largest dictionary of xz's presets needs 65 MiB
 
 Packing = Literal["xz", "gzip", "bzip2", "plain"]
@@ -50,7 +51,7 @@ def _pieces(file: BinaryIO, name: str, packed_limit: int | None) -> Iterator[byt
             yield data
             data = file.read(_CHUNK)
         return
-    taken = len(data)
+    taken, members = len(data), 1
     stream = _decompressor(kind)
     while True:
         try:
@@ -64,6 +65,9 @@ def _pieces(file: BinaryIO, name: str, packed_limit: int | None) -> Iterator[byt
             data = stream.unused_data or file.read(_CHUNK)
             if not data.strip(b"\0"):  # the end, or padding
                 return
+            members += 1
+            if members > _MEMBERS_LIMIT:
+                raise InputError(f"{name}: is made of more than {_MEMBERS_LIMIT} compressed pieces; compress it again")
             stream = _decompressor(kind)
         elif stream.needs_input:
             data = file.read(_CHUNK)

@@ -40,6 +40,15 @@ def changed(**members: object) -> bytes:
     return json.dumps(json.loads(DOCUMENT) | members).encode()
 
 
+def expecting(**expectations: object) -> bytes:
+    return changed(manifest=json.loads(DOCUMENT)["manifest"] | {"expectations": expectations})
+
+
+def test_dots_that_stay_within_the_machine_are_read() -> None:
+    inside = {"files": {"/opt/rocm/../x": "y"}, "links": {"/sys/bus/pci/devices/0000:01:00.0/driver": "../" * 9 + "x"}}
+    assert decode(io.BytesIO(changed(real_paths=False, **inside)), name="FILE").files == inside["files"]
+
+
 def test_it_comes_back_compressed_and_plain() -> None:
     data = encode(SMALL)
     assert data.startswith(b"\xfd7zXZ\0")
@@ -87,6 +96,17 @@ def test_published_members_are_enough() -> None:
         (changed(links={"/a": "x" * 5000}), "a link has a target"),
         (changed(files={"/a": "x" * (4 << 20) + "x"}), "/a is larger than 4 MiB"),
         (changed(files={"/a": "ä" * (2 << 20) + "x"}), "/a is larger than 4 MiB"),
+        (changed(files={"/sys/../../etc/passwd": "x"}), "/sys/../../etc/passwd leads out of the machine"),
+        (changed(files={"../etc/passwd": "x"}), "../etc/passwd leads out of the machine"),
+        (changed(dirs={"/..": ["x"]}), "/.. leads out of the machine"),
+        (changed(links={"/sys/up": "../../etc"}), "/sys/up leads out of the machine"),
+        (changed(links={"/sys/bus/pci/up": "/../etc"}), "/sys/bus/pci/up leads out of the machine"),
+        (changed(resolved={"/sys/a": "/sys/../etc"}), "/sys/a leads out of the machine"),
+        (expecting(rocm="garbage"), "expect.rocm 'garbage' is no version range"),
+        (expecting(gpus=-1), "expect.gpus must not be negative"),
+        (expecting(gpus=10**30), "expect.gpus is more than 4096"),
+        (expecting(gfx="\n"), r"expect.gfx '\n' is no target"),
+        (expecting(pid=0), "0 is not the number of a process"),
         (changed(more=json.loads("[" * 40 + "]" * 40)), "nests deeper than 32 levels"),
         (b'{"schema":' + b"[" * 100_000, "nests deeper"),
         (b'{"schema":' + b'{"a":' * 100_000, "nests deeper"),
@@ -186,13 +206,13 @@ def test_a_mutated_capture_is_read_or_refused(data: st.DataObject) -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(
-    st.dictionaries(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), st.binary()),
+    st.dictionaries(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="."), min_size=1), st.binary()),
     st.dictionaries(st.text('ab/\\"[]{},\0é', min_size=1), st.text('ab/\\"[]{},\0é\U0001f600')),
 )
 def test_every_text_comes_back(files: dict[str, bytes], links: dict[str, str]) -> None:
     capture = msgspec.structs.replace(
         SMALL,
         files=memory_capture({f"/{path}": content for path, content in files.items()}, complete=False).files,
-        links=links,
+        links={f"/{path}": target for path, target in links.items()},
     )
     assert decode(io.BytesIO(encode(capture)), name="FILE") == capture

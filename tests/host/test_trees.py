@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gzip
 import io
 import os
 import tarfile
@@ -501,3 +502,10 @@ def _whole_archive(kind: int) -> bytes:
         tar.addfile(member("sys/hard", type=HARDLINK, linkname="proc/cpuinfo")[0])
         tar.addfile(member("dev/kfd", type=tarfile.CHRTYPE, devmajor=511)[0])
     return buffer.getvalue()
+
+
+def test_an_archive_of_a_million_empty_pieces_is_refused_in_time(tmp_path: Path) -> None:
+    (tmp_path / "x.tar.gz").write_bytes(gzip.compress(b"") * 300_000)
+    began = time.monotonic()
+    assert "is made of more than 10000 compressed pieces" in refused(tmp_path / "x.tar.gz")
+    assert time.monotonic() - began < 10.0
