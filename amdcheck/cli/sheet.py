@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterator, Sequence
 
 from amdcheck.report.text import spelled
 from amdcheck.report.view import View
+
+_ITEM = re.compile(r" *(?:[-*]|\d+\.) ")  # the mark of an item of a list
 
 
 class Sheet:
@@ -58,21 +61,21 @@ class Sheet:
 
 
 def _pieces(lines: Sequence[str]) -> Iterator[tuple[str | None, str]]:
-    """What a block is made of: an item of a list or a paragraph, its lines joined behind its mark; None: as it is."""
-    mark: str | None = None
-    words: list[str] = []
+    """What a block is made of: paragraphs and items of a list, joined behind their mark; None: a line as it is."""
+    mark, words = "", list[str]()
     for line in lines:
-        item = line.startswith(("- ", "* "))
-        continues = mark is not None and not item and (not mark or line.startswith(" " * len(mark)))
-        if continues and not (not mark and (line[:1].isspace() or line.startswith("| "))):
+        item = _ITEM.match(line)
+        continues = line.startswith(" " * len(mark)) if mark else not line[:1].isspace()
+        if words and continues and item is None and not line.startswith("| "):
             words.append(line.strip())
             continue
-        if mark is not None:
+        if words:
             yield mark, " ".join(words)
-        if line[:1].isspace() or line.startswith("| "):
-            mark = None
+            words = []
+        mark = item[0] if item else ""
+        if item is None and (line[:1].isspace() or line.startswith("| ")):
             yield None, line
         else:
-            mark, words = (line[:2], [line[2:]]) if item else ("", [line])
-    if mark is not None:
+            words = [line[len(mark) :]]
+    if words:
         yield mark, " ".join(words)

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from amdcheck.cli.catalogue import CheckPage, OutcomePage, every_check, every_outcome
-from amdcheck.cli.explain import find_page
+from amdcheck.cli.explain import _check, find_page
 from amdcheck.cli.sheet import Sheet
 from amdcheck.engine.registry import Check
 from amdcheck.model.errors import InputError
@@ -83,18 +83,33 @@ def test_nothing_near_points_to_the_list(typed: str) -> None:
         find_page(typed, CHECKS, OUTCOMES)
 
 
-def test_page_is_wrapped_but_its_lists_are_kept() -> None:
+def test_page_is_wrapped_with_its_lists_and_code_is_kept() -> None:
     sheet = Sheet(View(width=40))
-    sheet.page("One paragraph of words that is longer than\nforty columns.\n\n- a list\n- of two\n\n    code  kept")
+    sheet.page(
+        "One paragraph of words that is longer than\nforty columns.\n\n"
+        "- a list whose first item is as long as\n  this\n"
+        "- of two\n\n  1. numbered and set in, longer than forty\n\n    code  kept\n| a | row  |\n"
+    )
     assert sheet.text().splitlines() == [
         "One paragraph of words that is longer",
         "than forty columns.",
         "",
-        "- a list",
+        "- a list whose first item is as long as",
+        "  this",
         "- of two",
         "",
+        "  1. numbered and set in, longer than",
+        "     forty",
+        "",
         "    code  kept",
+        "| a | row  |",
     ]
+
+
+def test_list_fits_a_screen_of_80_columns() -> None:
+    lines = amdcheck("list", env={"COLUMNS": "80"}).stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert max(map(len, amdcheck("list", "--profiles", env={"COLUMNS": "80"}).stdout.splitlines())) <= 80
 
 
 @pytest.mark.parametrize("id", every_check())
@@ -102,6 +117,9 @@ def test_every_check_can_be_explained_at_80_columns(id: str) -> None:
     page = find_page(id, every_check(), every_outcome())
     assert isinstance(page, CheckPage)
     assert len(page.page.split()) >= 20, "a manual page says what, why and what to do"
+    sheet = Sheet(View(width=80))
+    _check(sheet, page)
+    assert [line for line in sheet.text().splitlines() if len(line) > 80] == []
 
 
 @pytest.mark.parametrize("id", every_outcome())
@@ -134,7 +152,7 @@ def test_explain_of_a_check_lists_its_outcomes() -> None:
 
 
 def test_list_names_every_check_with_what_it_needs() -> None:
-    lines = amdcheck("list").stdout.splitlines()
+    lines = amdcheck("list", env={"COLUMNS": "200"}).stdout.splitlines()
     assert lines[0].split() == ["CHECK", "LEVEL", "NEEDS", "WEIGHT", "TITLE"]
     assert [line.split()[0] for line in lines[1:]] == list(every_check())
     first = next(iter(every_check().values()))
