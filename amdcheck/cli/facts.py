@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 
 import msgspec
 
@@ -14,6 +15,7 @@ from amdcheck.cli.terminal import view_of_stdout
 from amdcheck.facts.cpulist import format_cpulist
 
 _LONGEST = 160  # characters of one value on a screen; JSON has them all
+_FOLDED = 4  # entries in a row that are the same but for their place: one of them is shown
 
 
 def show_facts(options: EvidenceOptions, format: ShowFormat) -> int:
@@ -38,16 +40,48 @@ def facts_text(facts: Mapping[str, object], sheet: Sheet) -> str:
 
 def _member(sheet: Sheet, value: object, indent: str) -> None:
     if isinstance(value, Mapping):
-        for key, item in value.items():
-            _named(sheet, str(key), item, indent)
+        for key, item in _merged(value).items():
+            _named(sheet, key, item, indent)
     elif isinstance(value, (list, tuple)):
-        for number, item in enumerate(value):
-            if isinstance(item, Mapping) and all(_is_flat(part) for part in item.values()):
-                sheet.words(", ".join(f"{key} {_flat(part)}" for key, part in item.items()), first=f"{indent}- ")
-            else:
-                _named(sheet, str(number), item, indent)
+        number = 0
+        for _, run in groupby(value, key=_likeness):
+            alike = list(run)
+            shown = alike if len(alike) < _FOLDED else alike[:1]
+            for item in shown:
+                _item(sheet, number, item, indent)
+                number += 1
+            if len(shown) < len(alike):
+                last = number + len(alike) - 2
+                sheet.words(f"the same as {number - 1} but for its place", first=f"{indent}{number}-{last}: ")
+                number = last + 1
     else:
         sheet.words(_scalar(value), first=indent)
+
+
+def _item(sheet: Sheet, number: int, item: object, indent: str) -> None:
+    if isinstance(item, Mapping) and all(_is_flat(part) for part in item.values()):
+        sheet.words(", ".join(f"{key} {_flat(part)}" for key, part in item.items()), first=f"{indent}- ")
+    else:
+        _named(sheet, str(number), item, indent)
+
+
+def _merged(value: Mapping[object, object]) -> dict[str, object]:
+    """Entries by number (CPUs, nodes) with the same plain value as one: 0-95,192-287: 0."""
+    if not all(str(key).isdecimal() and _is_flat(item) for key, item in value.items()):
+        return {str(key): item for key, item in value.items()}
+    numbers: dict[str, list[int]] = {}
+    for key, item in value.items():
+        numbers.setdefault(_flat(item), []).append(int(str(key)))
+    return {format_cpulist(sorted(keys)): text for text, keys in numbers.items()}
+
+
+def _likeness(item: object) -> object:
+    """What must be equal for entries in a row to be told as one: all but where they were read, and their own CPUs."""
+    if isinstance(item, Mapping):
+        return tuple((str(key), _likeness(part)) for key, part in item.items() if key not in ("source", "cpus"))
+    if isinstance(item, (list, tuple)):
+        return tuple(map(_likeness, item))
+    return item
 
 
 def _named(sheet: Sheet, name: str, value: object, indent: str) -> None:

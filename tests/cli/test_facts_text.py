@@ -74,3 +74,24 @@ def test_facts_are_blocks_with_air_between() -> None:
 def test_hostile_value_is_printable() -> None:
     lines = text({"Platform": {"hostname": known("a\x1b[31m\nb\udc80")}})
     assert lines == ["Platform", "  hostname: a\\x1b[31m\\nb\\x80  [/proc/cpuinfo]"]
+
+
+def test_entries_by_number_with_one_value_are_one_line() -> None:
+    facts: dict[str, object] = {"Cpu": {"package_of": {str(n): n // 4 % 2 for n in range(16)}}}
+    assert text(facts)[1:] == ["  package_of:", "    0-3,8-11: 0", "    4-7,12-15: 1"]
+
+
+def cache(cpu: int, kib: int) -> dict[str, object]:
+    return {"level": 1, "size_kib": known(kib, f"/sys/cpu{cpu}/size"), "cpus": [cpu], "source": f"/sys/cpu{cpu}"}
+
+
+def test_entries_that_differ_in_their_place_alone_are_told_once() -> None:
+    facts: dict[str, object] = {"Cpu": {"caches": [*(cache(n, 32) for n in range(6)), cache(6, 16), cache(7, 32)]}}
+    lines = text(facts)
+    assert [line for line in lines if line.startswith("    ") and line[4].isdecimal()] == [
+        "    0:",
+        "    1-5: the same as 0 but for its place",
+        "    6:",
+        "    7:",
+    ]
+    assert sum("size_kib: 16" in line for line in lines) == 1
