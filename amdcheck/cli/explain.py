@@ -91,9 +91,11 @@ def _outcome(sheet: Sheet, page: OutcomePage) -> None:
         return
     sheet.words(f"To do: {page.action} (owner: {page.owner})", hang=2)
     for number, step in enumerate(page.steps, start=1):
-        needs = " and ".join(w for w, needed in (("root", step.root), ("a reboot", step.reboot)) if needed)
+        command = command_line(step, privileged=False)
+        by_hand = step.root and command is None  # else the command says sudo
+        needs = " and ".join(w for w, needed in (("root", by_hand), ("a reboot", step.reboot)) if needed)
         sheet.words(step.text + (f" (needs {needs})" if needs else ""), first=f"  {number}. ")
-        if command := command_line(step, privileged=False):
+        if command is not None:
             sheet.line(f"     $ {command}")
     if page.reference:
         sheet.words(page.reference, first="See ", hang=2)

@@ -84,7 +84,7 @@ class EvidenceOptions(CommonOptions):
         bool,
         typer.Option(
             "--allow-busy",
-            help="Self-tests on devices in use, too; today's, of the CPU, always run.",
+            help="Let self-tests that measure run on CPUs in use, too; those of milliseconds always run.",
         ),
     ] = False
     deadline: Annotated[
