@@ -47,6 +47,12 @@ class Series(Row, frozen=True, kw_only=True):
     bf16_flop_cycle: int | None = None
     less_sure: dict[str, Confidence] = field(default_factory=dict)
 
+    @property
+    def memory_bytes_s(self) -> float | None:
+        """The peak of a socket's memory: channels of 8 bytes at the fastest DIMMs; None where it has no DIMMs."""
+        rate = re.search(r"DDR\d-(\d{4,5})", self.mem)
+        return None if rate is None or not self.channels else 8e6 * int(rate[1]) * self.channels
+
 
 class _Table(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     zen: tuple[Generation, ...]

@@ -7,11 +7,15 @@ steps run on CPUs that are idle, each in processes of its own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
+from amdcheck.knowledge.selftests import limit
 from amdcheck.selftest import chase, sharing, triad
-from amdcheck.selftest.idle import ALLOW_BUSY, Busy, idle_cpus
+from amdcheck.selftest.idle import ALLOW_BUSY, Busy, busy_ticks, idle_cpus
 from amdcheck.selftest.isolate import Ended, Record, isolated
 from amdcheck.selftest.library import Library, LibraryMissing, load
 from amdcheck.selftest.room import be_first_to_go
@@ -56,7 +60,8 @@ def run(params: tuple[str, ...]) -> Record:
 
 
 def _nothing(why: str) -> Record:
-    return dict.fromkeys(("triad", "matrix", "chase", "sharing"), _not_run("failed", why))
+    steps = dict.fromkeys(("triad", "matrix", "chase", "sharing"), _not_run("failed", why))
+    return {**steps, "sharers_busy": []}
 
 
 def _not_run(ended: str, why: str) -> Ended:
@@ -76,14 +81,36 @@ def _steps(library: Library, asked: Asked, idle: Sequence[int]) -> Record:
     part = asked.slice_of(cpu)
     caches = (asked.l1_kib, asked.l2_kib, None if part is None else part[0])
     pair = sharing.pair(idle, [cpus for _, cpus in asked.l3])
+    watch = _Watch()
+    latency = isolated(lambda: chase.judge(library, cpu, caches, asked.level), deadline_s=deadline_s)
     return {
         "triad": bandwidth,
         "matrix": matrix,
-        "chase": isolated(lambda: chase.judge(library, cpu, caches, asked.level), deadline_s=deadline_s),
+        "chase": latency,
+        "sharers_busy": [other for other in watch.busy() if part and other in part[1] and other != cpu],
         "sharing": _not_run("no-pair", "it takes two CPUs of different cores that nobody uses")
         if pair is None
         else isolated(lambda: sharing.judge(library, pair), deadline_s=deadline_s),
     }
+
+
+class _Watch:
+    """Which CPUs are in use from now on, ours or not: what they do to a cache is seen by all that share it."""
+
+    def __init__(self) -> None:
+        self._before, self._began = self._ticks(), time.monotonic()
+
+    @staticmethod
+    def _ticks() -> Mapping[int, int]:
+        with suppress(OSError, ValueError), open("/proc/stat", encoding="ascii", errors="replace") as stat:
+            return busy_ticks(stat)
+        return {}
+
+    def busy(self) -> list[int]:
+        after = self._ticks()
+        ticks = (time.monotonic() - self._began) * os.sysconf("SC_CLK_TCK")
+        most = limit("cpu-in-use").value * ticks
+        return [cpu for cpu, used in after.items() if cpu in self._before and used - self._before[cpu] > most]
 
 
 def _matrix(library: Library, asked: Asked, node_cpu: dict[int, int], deadline_s: float) -> Ended:

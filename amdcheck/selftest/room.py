@@ -31,12 +31,13 @@ def room(*, proc: Path = _PROC, cgroups: Path = _CGROUPS) -> int:
 
 
 def room_on_node(node: int, *, nodes: Path = _NODES) -> int | None:
-    """Bytes that may be bound to one NUMA node, a quarter of what is free there; None where nothing says so.
+    """Bytes that may be bound to one NUMA node, a quarter of what is free or cache there; None where nothing says so.
 
     Memory that is bound to a full node makes the kernel end processes, whatever is free elsewhere.
     """
-    free = _amount(nodes / f"node{node}" / "meminfo", "MemFree")
-    return None if free is None else int(SHARE * free)
+    meminfo = nodes / f"node{node}" / "meminfo"
+    free = _amount(meminfo, "MemFree")
+    return None if free is None else int(SHARE * (free + (_amount(meminfo, re.escape("Inactive(file)")) or 0)))
 
 
 def be_first_to_go() -> None:

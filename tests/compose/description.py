@@ -178,6 +178,28 @@ class Cores(_Table, frozen=True, kw_only=True):
     quota: float | None = None  # CPUs
 
 
+class MemoryTests(_Table, frozen=True, kw_only=True):
+    """What is wrong with memory and caches under test; lists name NUMA nodes, or CPUs of cpu.pattern."""
+
+    slow_nodes: tuple[int, ...] = ()  # at half of what the others do
+    wrong_nodes: tuple[int, ...] = ()
+    blind_nodes: tuple[int, ...] = ()  # planted errors go unnoticed
+    killed_on: tuple[int, ...] = ()  # one worker of the node, by SIGBUS
+    remote_faster: tuple[tuple[int, int], ...] = ()  # CPU node, memory node
+    binding_refused: bool = False  # a container without CAP_SYS_NICE
+    l3_share: float = 1.0  # of the named slice
+    sharers_busy: bool = False
+    walks_lost: bool = False
+    walks_blind: bool = False
+    additions_lost: bool = False
+    additions_blind: bool = False
+    one_core: bool = False  # two CPUs that behave like one core
+    pattern_wrong: tuple[int, ...] = ()
+    pattern_blind: tuple[int, ...] = ()
+    pattern_killed: tuple[int, ...] = ()
+    no_room: bool = False  # for patterns
+
+
 class SelfTests(_Table, frozen=True, kw_only=True):
     """What is wrong with the machine's computing; lists name instruction sets by their flags."""
 
@@ -192,6 +214,7 @@ class SelfTests(_Table, frozen=True, kw_only=True):
     allocator_ignores_alignment: bool = False
     numpy_cannot_align: bool = False
     cores: Cores = Cores()
+    memory: MemoryTests = MemoryTests()
     disturbed: bool = False  # something else runs on every CPU, in every attempt
     all_busy: bool = False  # so much that no CPU is taken for a self-test
     clock_mhz: int | None = None  # under load

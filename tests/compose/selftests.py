@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from amdcheck.host.protocol import CommandResult, SelfTestResult
-from tests.compose import compute, cores, cpuid
+from tests.compose import compute, cores, cpuid, memory
 from tests.compose.plan import Plan
 from tests.compose.products import rocm_release
 from tests.compose.rocm import root_of
@@ -24,6 +24,8 @@ def selftest(plan: Plan, name: str, params: Sequence[str], python: str | None) -
         "cpu.alignment": _alignment,
         "cpu.compute": compute.document,
         "cpu.cores": cores.document,
+        "cpu.memory": memory.document,
+        "cpu.pattern": memory.pattern,
         "numpy_alignment": _numpy,
         "miopen-version": _miopen,
     }

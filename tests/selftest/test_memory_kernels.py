@@ -226,6 +226,7 @@ EXPECTED: dict[str, Callable[[int, int], int]] = {
     "checkerboard": lambda place, seed: 0x5555555555555555 << 1 - (place + seed) % 2,
     "place": lambda place, seed: place ^ seed,
     "random": lambda place, seed: splitmix(place + seed + 1),
+    "random-inverted": lambda place, seed: 2**64 - 1 ^ splitmix(place + seed + 1),
 }
 
 

@@ -1,0 +1,255 @@
+"""Memory and caches as they were measured: bandwidth by NUMA node, latency by size, one line shared by two cores."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from amdcheck.facts.cpu import Cpu
+from amdcheck.facts.cpulist import format_cpulist
+from amdcheck.facts.numa import Numa
+from amdcheck.facts.readings import Reading
+from amdcheck.facts.registry import fact
+from amdcheck.facts.selftests import Group, GroupDocument, Step, allowing_busy, document_of, step_of
+from amdcheck.host.protocol import Host, SelfTest
+from amdcheck.knowledge.selftests import limit
+from amdcheck.model.expectations import Expectations
+from amdcheck.model.value import Known, Unknown, Value
+
+TIMEOUT_S = 60.0  # each step inside has a shorter deadline of its own; this ends a child that is stuck as a whole
+AMOUNT = 1e9  # bytes that a bandwidth's reading is the time for
+_TRIAD = frozenset({"avx2", "fma"})  # what the triad is built from
+
+
+class WorkerEnd(Step, frozen=True, kw_only=True):
+    """How a worker ended that gave no result."""
+
+    cpu: int
+
+
+class WrongElement(Struct, frozen=True, kw_only=True):
+    """The first wrong element of one worker's array."""
+
+    cpu: int
+    element: int
+
+
+class NodeBandwidth(Struct, frozen=True, kw_only=True):
+    """The triad on one NUMA node by all of its workers at once, each on arrays of its own.
+
+    `plain` and `streaming` are seconds for AMOUNT bytes as STREAM counts them, by stores through the caches and past
+    them. `placed`: the nodes that the arrays lie on, empty where the kernel does not say. `compared` elements, of
+    which `wrong`; `planted` errors, of which the comparison `noticed` so many.
+    """
+
+    node: int
+    cpus: tuple[int, ...]
+    array_kib: int
+    died: tuple[WorkerEnd, ...]
+    placed: tuple[int, ...]
+    plain: Reading | None
+    streaming: Reading | None
+    compared: int
+    wrong: int
+    first_wrong: tuple[WrongElement, ...]
+    planted: int
+    noticed: int
+
+    @property
+    def disturbed(self) -> bool:
+        return any(reading is None or reading.disturbed for reading in (self.plain, self.streaming))
+
+    @property
+    def at_home(self) -> bool:
+        """Whether the arrays lie on the node itself, or nobody says otherwise."""
+        return self.placed in ((), (self.node,))
+
+
+class Bandwidth(Struct, frozen=True, kw_only=True):
+    nodes: tuple[NodeBandwidth, ...]
+
+
+class Reach(Step, frozen=True, kw_only=True):
+    """One core of a node with memory of one node: seconds for AMOUNT bytes by stores past the caches."""
+
+    cpu_node: int
+    memory_node: int
+    result: Reading | None
+
+
+class Matrix(Struct, frozen=True, kw_only=True):
+    cells: tuple[Reach, ...]
+
+
+class Point(Struct, frozen=True, kw_only=True):
+    """A walk of `hops` through `bytes` on huge or small pages; `lost` walks did not end where they must."""
+
+    bytes: int
+    pages: str
+    hops: int
+    lost: int
+    reading: Reading
+
+    @property
+    def seconds(self) -> float:
+        """Of one load that waits for the one before it."""
+        return self.reading.best_s / self.hops
+
+
+class Latency(Struct, frozen=True, kw_only=True):
+    """Points of one CPU, in ascending order on huge pages and then on small ones.
+
+    `huge_kib`: what of the buffer for huge pages lies on such, of `memory_kib`; None where the kernel does not say.
+    `allowed_huge`: False where this process was forbidden them. `planted` cycles were linked wrong, `noticed` so many.
+    """
+
+    cpu: int
+    points: tuple[Point, ...]
+    memory_kib: int
+    huge_kib: int | None
+    allowed_huge: bool | None
+    planted: int
+    noticed: int
+
+    def __post_init__(self) -> None:
+        if not self.on("huge") or not self.on("small"):
+            raise ValueError("a latency without points")
+
+    def on(self, pages: str) -> tuple[Point, ...]:
+        return tuple(point for point in self.points if point.pages == pages)
+
+    @property
+    def memory(self) -> Point:
+        """The largest size, on huge pages if there are any."""
+        return self.on("huge")[-1]
+
+    @property
+    def lost(self) -> int:
+        return sum(point.lost for point in self.points)
+
+
+class Distance(Struct, frozen=True, kw_only=True):
+    """Both CPUs count words of their own that lie so many bytes apart."""
+
+    bytes: int
+    reading: Reading
+
+
+class Sharing(Struct, frozen=True, kw_only=True):
+    """Two CPUs of different cores, the nearest distance first. `compared` counts, of which `wrong`."""
+
+    cpus: tuple[int, int]
+    increments: int
+    distances: tuple[Distance, ...]
+    compared: int
+    wrong: int
+    planted: int
+    noticed: int
+
+    def __post_init__(self) -> None:
+        if len(self.distances) < 2:
+            raise ValueError("one distance says nothing of another")
+
+    @property
+    def factor(self) -> float:
+        """How much slower words on one line are counted than words that lie farthest apart."""
+        return self.distances[0].reading.median_s / self.distances[-1].reading.median_s
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether the two did not run at the same time, and so met no contention."""
+        return any(d.reading.cpu_share < limit("sharing-cpu-share").value for d in self.distances)
+
+
+class _BandwidthStep(Step, frozen=True, kw_only=True):
+    result: Bandwidth | None
+
+
+class _MatrixStep(Step, frozen=True, kw_only=True):
+    result: Matrix | None
+
+
+class _LatencyStep(Step, frozen=True, kw_only=True):
+    result: Latency | None
+
+
+class _SharingStep(Step, frozen=True, kw_only=True):
+    result: Sharing | None
+
+
+class _Document(GroupDocument, frozen=True, kw_only=True):
+    triad: _BandwidthStep
+    matrix: _MatrixStep
+    chase: _LatencyStep
+    sharing: _SharingStep
+    sharers_busy: tuple[int, ...]
+
+
+# Ends of a step that say why it was not asked for on this machine.
+_NOT_RUN = ("not-offered", "one-node", "not-asked", "no-pair")
+_NO_ROOM = "memory"  # of the matrix: each node's free memory is in use
+
+
+@fact
+class MemorySelfTest(Group, frozen=True, kw_only=True):
+    """selftest cpu.memory: idle CPUs, their nodes' bandwidth, one CPU's latencies, and two CPUs on one line.
+
+    `not_run`: the steps that this machine gave no cause for, by name, and why. `sharers_busy`: the CPUs that share
+    the L3 slice with the one whose latencies were measured, and were in use.
+    """
+
+    bandwidth: Value[Bandwidth]
+    matrix: Value[Matrix]
+    latency: Value[Latency]
+    sharing: Value[Sharing]
+    not_run: dict[str, str]
+    sharers_busy: tuple[int, ...]
+
+    @classmethod
+    def read(cls, host: Host, cpu: Cpu, numa: Numa, expect: Expectations) -> MemorySelfTest:
+        test = SelfTest(name="cpu.memory", params=_params(cpu, numa, expect), timeout_s=TIMEOUT_S)
+        source = f"selftest {test.name}"
+        document = document_of(host, test, expect, _Document, source=source)
+        known = document.value if isinstance(document, Known) else None
+        return cls(
+            source=source,
+            unread=document if isinstance(document, Unknown) else None,
+            lacks=known.lacks if known else None,
+            busy=known.busy if known else None,
+            bandwidth=step_of(document, lambda d: (d.triad, d.triad.result)),
+            matrix=step_of(document, lambda d: (d.matrix, d.matrix.result)),
+            latency=step_of(document, lambda d: (d.chase, d.chase.result)),
+            sharing=step_of(document, lambda d: (d.sharing, d.sharing.result)),
+            not_run={} if known is None else _not_run(known),
+            sharers_busy=() if known is None else known.sharers_busy,
+        )
+
+
+def _not_run(document: _Document) -> dict[str, str]:
+    steps = {"triad": document.triad, "matrix": document.matrix, "sharing": document.sharing}
+    told = {name: step.detail or step.ended for name, step in steps.items() if step.ended in _NOT_RUN}
+    return told | ({"matrix": document.matrix.why} if document.matrix.ended == _NO_ROOM else {})
+
+
+def _params(cpu: Cpu, numa: Numa, expect: Expectations) -> tuple[str, ...]:
+    """What the child is told of the machine, so far as it is known."""
+    flags = cpu.flags.or_none() or ()
+    data = _first_kib(cpu, 1, "Data"), _first_kib(cpu, 2, "Unified")
+    slices = ";".join(f"{size}:{format_cpulist(c.cpus)}" for c in cpu.l3 if (size := c.size_kib.or_none()))
+    return (
+        "deep" if expect.level == "deep" else "standard",
+        *allowing_busy(expect),
+        *(("triad",) if set(flags) >= _TRIAD else ()),
+        *(f"{name}={size}" for name, size in zip(("l1", "l2"), data, strict=True) if size),
+        *((f"l3={slices}",) if slices else ()),
+        *node_params(numa),
+    )
+
+
+def node_params(numa: Numa) -> tuple[str, ...]:
+    """node0=0-7,64-71: the CPUs of each node that has some."""
+    return tuple(f"node{node.id}={format_cpulist(node.cpus.or_none() or ())}" for node in numa.with_cpus)
+
+
+def _first_kib(cpu: Cpu, level: int, type_: str) -> int | None:
+    sizes = (c.size_kib.or_none() for c in cpu.caches if c.level == level and c.type == type_)
+    return next((size for size in sizes if size), None)

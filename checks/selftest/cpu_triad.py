@@ -1,0 +1,231 @@
+"""selftest.cpu.triad: memory bandwidth of each NUMA node, and from node to node."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+
+from amdcheck.api import (
+    HOST,
+    Evidence,
+    Expectations,
+    Finding,
+    Metric,
+    Subject,
+    Unknown,
+    check,
+    failed,
+    passed,
+    shown,
+    skipped,
+    undetermined,
+    warned,
+)
+from amdcheck.facts.cpu import Cpu
+from amdcheck.facts.cpu_memory import AMOUNT, Matrix, MemorySelfTest, NodeBandwidth
+from amdcheck.facts.cpulist import format_cpulist
+from amdcheck.facts.numa import Numa
+from amdcheck.facts.selftests import on_x86
+from amdcheck.knowledge.remedies import remedy
+from amdcheck.knowledge.selftests import limit
+
+from . import not_measured
+
+ID = "selftest.cpu.triad"
+
+
+@check(ID, title="Memory bandwidth of each NUMA node", level="standard", applies=on_x86)
+def triad(test: MemorySelfTest, cpu: Cpu, numa: Numa, expect: Expectations) -> Iterator[Finding]:
+    """Runs the triad a = b + 3 c on every NUMA node with all its idle cores at once, and compares every element.
+
+    Looks at: for each node one process a core, with arrays of its own in the node's memory, once by plain stores and
+    once by stores that go past the caches. Bytes are counted as STREAM counts them; plain stores move a third more,
+    because each line is read before it is written, so the streaming figure is the higher one. With two nodes and more,
+    one core of each node also runs on the memory of every other node. All elements are compared with their exact
+    answers, and errors are planted that the comparison must notice.
+
+    Why: generating tokens on a CPU, and feeding GPUs from the host, run at the speed of memory. A DIMM that the BIOS
+    has dropped, a channel that was trained to a lower rate or a node whose memory lies elsewhere costs that much of
+    the throughput, and no other number on the machine shows it.
+
+    slow-node: one node is plainly slower than the others with as many cores at work. Look for a missing DIMM or
+    channel on it (dmidecode), and for corrected errors. remote-faster: a node's own memory is slower than another
+    one's, so the nodes are not where the firmware or the hypervisor says. A wrong element takes the machine out of
+    service. Rates that were disturbed are shown as such and not judged. A container without CAP_SYS_NICE may not choose
+    where its memory lies: what is from node to node is then unknown.
+
+    The share of the peak (channels and fastest DIMMs of the EPYC series) is shown and not judged: boards may have
+    fewer or slower DIMMs.
+
+    Source: STREAM's definition of the kernel, J. McCalpin; Linux set_mempolicy(2) and get_mempolicy(2).
+    """
+    nothing = not_measured(ID, test, expect)
+    if nothing is not None:
+        yield nothing
+        return
+    if "triad" in test.not_run:
+        yield skipped(ID, HOST, test.not_run["triad"])
+        return
+    if isinstance(test.bandwidth, Unknown):
+        yield undetermined(ID, HOST, "the bandwidth of memory was not measured", because=test.bandwidth)
+        return
+    nodes = test.bandwidth.value.nodes
+    for node in nodes:
+        yield _node(test, node, [other for other in nodes if other is not node], _peak(cpu, numa))
+    if "matrix" in test.not_run:
+        yield skipped(ID, HOST, f"not measured from node to node: {test.not_run['matrix']}")
+    elif isinstance(test.matrix, Unknown):
+        yield undetermined(ID, HOST, "the bandwidth from node to node was not measured", because=test.matrix)
+    else:
+        yield _matrix(test, test.matrix.value)
+
+
+def _peak(cpu: Cpu, numa: Numa) -> float | None:
+    """What the memory of a node can move at most, where all nodes are alike."""
+    series, sockets = cpu.series, cpu.sockets.or_none()
+    if series is None or series.memory_bytes_s is None or sockets is None or not numa.with_cpus:
+        return None
+    return series.memory_bytes_s * sockets / len(numa.with_cpus)
+
+
+def _node(test: MemorySelfTest, node: NodeBandwidth, others: list[NodeBandwidth], peak: float | None) -> Finding:
+    subject = Subject(kind="numa", id=f"node{node.node}")
+    elements = shown(test.source, f"{node.compared - node.wrong} of {node.compared} elements right", volatile=True)
+    planted = shown(
+        test.source, f"{node.noticed} of {node.planted} planted errors noticed", note="negative control", volatile=True
+    )
+    where = shown(
+        test.source, f"CPUs {format_cpulist(node.cpus)}", note=f"{node.array_kib >> 10} MiB an array", volatile=True
+    )
+    if node.wrong:
+        return failed(
+            f"{ID}/wrong-result",
+            subject,
+            f"the triad came out wrong on node {node.node}",
+            elements,
+            *(shown(test.source, f"element {w.element} on CPU {w.cpu}", volatile=True) for w in node.first_wrong),
+            where,
+            expected="every element exact",
+            actual=f"{node.wrong} of {node.compared} elements wrong",
+            remedy=remedy(f"{ID}/wrong-result"),
+        )
+    if node.died:
+        return undetermined(
+            ID,
+            subject,
+            f"on node {node.node} not every worker gave an answer",
+            *(shown(test.source, f"CPU {worker.cpu}: {worker.why}", volatile=True) for worker in node.died),
+            elements,
+            outcome="died",
+            remedy=remedy(f"{ID}/died"),
+        )
+    if node.compared == 0 or node.planted == 0 or node.noticed < node.planted:
+        return failed(
+            f"{ID}/not-noticed",
+            subject,
+            "errors planted in the triad went unnoticed, so that its right answers prove nothing",
+            elements,
+            planted,
+            where,
+            expected="every planted error noticed",
+            actual=f"{node.noticed} of {node.planted}",
+            remedy=remedy(f"{ID}/not-noticed"),
+        )
+    seen = (elements, planted, where, *_placed(test, node), *_rates(test, node, peak))
+    metrics = _metrics(node, peak)
+    slower = _of_siblings(node, others)
+    if slower is not None and slower < limit("node-of-siblings").value:
+        return warned(
+            f"{ID}/slow-node",
+            subject,
+            f"the memory of node {node.node} is plainly slower than that of the other nodes",
+            *seen,
+            expected="about as fast as the others",
+            actual=f"{100 * slower:.0f} % of their median",
+            metrics=metrics,
+            remedy=remedy(f"{ID}/slow-node"),
+        )
+    return passed(ID, subject, f"the triad is exact on node {node.node}", *seen, metrics=metrics)
+
+
+def _of_siblings(node: NodeBandwidth, others: list[NodeBandwidth]) -> float | None:
+    """Its streaming rate as a share of the median of nodes that can be compared with it; None when there are none."""
+    alike = [
+        other.streaming.rate(AMOUNT)
+        for other in others
+        if other.streaming is not None and len(other.cpus) == len(node.cpus) and _comparable(other)
+    ]
+    if node.streaming is None or not alike or not _comparable(node):
+        return None
+    return node.streaming.rate(AMOUNT) / statistics.median(alike)
+
+
+def _comparable(node: NodeBandwidth) -> bool:
+    return not node.disturbed and node.at_home and not node.died
+
+
+def _placed(test: MemorySelfTest, node: NodeBandwidth) -> tuple[Evidence, ...]:
+    """Where the arrays lie, when that is not the node itself."""
+    if node.at_home:
+        return ()
+    places = ", ".join(map(str, node.placed))
+    return (shown(test.source, f"arrays on node {places}", note="not its own memory, not judged", volatile=True),)
+
+
+def _rates(test: MemorySelfTest, node: NodeBandwidth, peak: float | None) -> Iterator[Evidence]:
+    for name, reading in (("plain stores", node.plain), ("streaming stores", node.streaming)):
+        if reading is None:
+            yield shown(test.source, "nothing was moved in time", note=name, volatile=True)
+        elif reading.disturbed:
+            yield shown(test.source, f"disturbed, not judged: {reading.disturbance}", note=name, volatile=True)
+        else:
+            of_peak = "" if peak is None else f", {100 * reading.rate(AMOUNT) / peak:.0f} % of the series' peak"
+            yield shown(test.source, f"{reading.rate(AMOUNT) / 1e9:.1f} GB/s{of_peak}", note=name, volatile=True)
+
+
+def _metrics(node: NodeBandwidth, peak: float | None) -> tuple[Metric, ...]:
+    if node.plain is None or node.streaming is None:
+        return ()
+    plain, streaming = node.plain.rate(AMOUNT), node.streaming.rate(AMOUNT)
+    told = {"triad-plain": (plain / 1e9, "GB/s"), "triad-streaming": (streaming / 1e9, "GB/s")}
+    told["streaming-of-plain"] = (streaming / plain, "x")
+    if peak is not None:
+        told["of-peak"] = (100 * streaming / peak, "%")
+    return tuple(Metric(name=name, value=round(v, 2), unit=unit, volatile=True) for name, (v, unit) in told.items())
+
+
+def _matrix(test: MemorySelfTest, matrix: Matrix) -> Finding:
+    unread = next((cell for cell in matrix.cells if cell.result is None), None)
+    if unread is not None or not matrix.cells:
+        ended = "no pair was measured" if unread is None else unread.why
+        denied = unread is not None and unread.ended == "denied"
+        because = Unknown("denied" if denied else "failed", f"{test.source} from node to node", ended)
+        return undetermined(ID, HOST, "the bandwidth from node to node was not measured", because=because)
+    rates = {(c.cpu_node, c.memory_node): c.result.rate(AMOUNT) / 1e9 for c in matrix.cells if c.result is not None}
+    disturbed = {(c.cpu_node, c.memory_node) for c in matrix.cells if c.result is not None and c.result.disturbed}
+    metrics = tuple(
+        Metric(name=f"node{cpu}-from-node{memory}", value=round(rate, 2), unit="GB/s", volatile=True)
+        for (cpu, memory), rate in rates.items()
+    )
+    count = len({cpu for cpu, _ in rates})
+    seen = (
+        shown(test.source, f"{len(rates)} pairs of {count} nodes, memory placed as bound", volatile=True),
+        *((shown(test.source, f"{len(disturbed)} pairs disturbed, not judged", volatile=True),) if disturbed else ()),
+    )
+    most = limit("remote-of-local").value
+    odd = [
+        (cpu, memory)
+        for (cpu, memory), rate in rates.items()
+        if not disturbed & {(cpu, memory), (cpu, cpu)} and (cpu, cpu) in rates and rate > most * rates[cpu, cpu]
+    ]
+    if odd:
+        told = ", ".join(f"node {memory} is nearer to node {cpu} than its own memory" for cpu, memory in odd[:4])
+        return warned(
+            f"{ID}/remote-faster",
+            HOST,
+            f"memory is not where the nodes say: {told}",
+            *seen,
+            metrics=metrics,
+            remedy=remedy(f"{ID}/remote-faster"),
+        )
+    return passed(ID, HOST, "no node reaches another one's memory faster than its own", *seen, metrics=metrics)
