@@ -15,7 +15,7 @@ from amdcheck.knowledge.selftests import limit
 from amdcheck.model.expectations import Expectations
 from amdcheck.model.value import Known, Unknown, Value
 
-# Matrix products by rows of isa.toml; all cores of one machine run the same, on any x86-64 of the last ten years.
+# Matrix products by flags of /proc/cpuinfo. All cores run the first that the kernel offers.
 _PRODUCTS = ("fma", "avx2")
 
 
@@ -91,6 +91,7 @@ class _Document(GroupDocument, frozen=True, kw_only=True):
 class CoresSelfTest(Group, frozen=True, kw_only=True):
     """selftest cpu.cores: the CPUs that were idle, a few of them alone and then all at once."""
 
+    products: tuple[str, ...]  # that the kernel offers, the best first; without one nothing is measured
     allowed: tuple[int, ...]  # the CPUs that we may run on, idle or not
     quota: Quota | None
     alone: tuple[CoreRun, ...]
@@ -102,10 +103,10 @@ class CoresSelfTest(Group, frozen=True, kw_only=True):
 
     @classmethod
     def read(cls, host: Host, cpu: Cpu, expect: Expectations) -> CoresSelfTest:
-        flags = cpu.flags.or_none() or ()
-        params = (*(name for name in _PRODUCTS if name in flags), *allowing_busy(expect))
-        test = SelfTest(name="cpu.cores", params=params, timeout_s=TIMEOUT_S)
-        document = document_of(host, test, expect, _Document)
+        products = cpu.flags.parse(_offered)
+        offered = products.or_none() or ()
+        test = SelfTest(name="cpu.cores", params=(*offered, *allowing_busy(expect)), timeout_s=TIMEOUT_S)
+        document = products if isinstance(products, Unknown) else document_of(host, test, expect, _Document)
         known = document.value if isinstance(document, Known) else None
         alone = known.alone if known else ()
         return cls(
@@ -113,6 +114,7 @@ class CoresSelfTest(Group, frozen=True, kw_only=True):
             unread=document if isinstance(document, Unknown) else None,
             lacks=known.lacks if known else None,
             busy=known.busy if known else None,
+            products=offered,
             allowed=known.allowed if known else (),
             quota=known.quota if known else None,
             alone=alone,
@@ -166,6 +168,10 @@ class CoresSelfTest(Group, frozen=True, kw_only=True):
         runs = results(self.together) or results(self.alone)
         stolen = [r.stolen_s for r in runs if r.stolen_s is not None]
         return sum(stolen) / sum(r.took_s for r in runs) if stolen else None
+
+
+def _offered(flags: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name for name in _PRODUCTS if name in flags)
 
 
 def results(runs: Sequence[CoreRun]) -> list[CoreResult]:

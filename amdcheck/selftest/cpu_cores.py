@@ -1,8 +1,8 @@
 """The cores beside each other: one after the other alone, then all that are idle at once.
 
-Parameters: the matrix product to run, a flag of /proc/cpuinfo, and "allow-busy". Every CPU gets a pinned process, which
-multiplies small matrices, times chains of instructions and ports between them, and compares every word. There is no
-barrier inside the time that counts: all are told when it begins and when it ends.
+Parameters: matrix products, by flags of /proc/cpuinfo, of which the first is run, and "allow-busy". Every CPU gets a
+pinned process, which multiplies small matrices, times chains of instructions and ports between them, and compares
+every word. There is no barrier inside the time that counts: all are told when it begins and when it ends.
 """
 
 from __future__ import annotations
@@ -44,8 +44,10 @@ def run(params: tuple[str, ...]) -> Record:
     try:
         library = load()
         gemm = next((found for name in names if (found := library.find_gemm(name)) is not None), None)
+        if not names:
+            return told
         if gemm is None:
-            raise LibraryMissing(f"this build has no matrix product for {' or '.join(names) or 'this processor'}")
+            raise LibraryMissing(f"the compiler that built amdcheck knows no {' and no '.join(names)}")
         cpus = idle_cpus(allow_busy=ALLOW_BUSY in params)
     except LibraryMissing as missing:
         return {**told, "lacks": str(missing)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from amdcheck.api import (
+    HOST,
     Expectations,
     Finding,
     Known,
@@ -51,6 +52,9 @@ def neighbour(test: CoresSelfTest, expect: Expectations) -> Iterator[Finding]:
     nothing = not_measured(ID, test, expect)
     if nothing is not None:
         yield nothing
+        return
+    if not test.products:
+        yield skipped(ID, HOST, "the kernel offers neither FMA nor AVX2, by which the cores are compared")
         return
     for run in test.alone:
         yield _one(test, run)

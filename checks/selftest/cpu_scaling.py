@@ -61,6 +61,9 @@ def scaling(test: CoresSelfTest, cpu: Cpu, expect: Expectations) -> Iterator[Fin
     if nothing is not None:
         yield nothing
         return
+    if not test.products:
+        yield skipped(ID, HOST, "the kernel offers neither FMA nor AVX2, by which the cores are compared")
+        return
     yield from (_wrong(test, run) for run in (*test.alone, *test.together) if _is_wrong(run, test))
     yield _whole(test, cpu)
     yield from _slow(test, cpu)

@@ -193,3 +193,14 @@ def test_without_the_topology_every_cpu_counts_as_a_core(monkeypatch: pytest.Mon
 def test_a_document_that_makes_no_sense_is_unknown(change: Callable[[Document], None]) -> None:
     (found,) = judge(SCALING, Changed(ROME, change))
     assert told([found]) == [(f"{SCALING}/failed", "host", "unknown")]
+
+
+@pytest.mark.parametrize("check", [SCALING, NEIGHBOUR])
+def test_without_the_flags_nothing_is_run_and_without_fma_nothing_applies(check: str) -> None:
+    whole = compose(ROME)
+    cpuinfo = str(whole.tree.files["/proc/cpuinfo"])
+    whole.tree.files["/proc/cpuinfo"] = cpuinfo.replace(" fma ", " ").replace(" avx2 ", " ")
+    assert told(judge(check, whole.host)) == [(f"{check}/not-applicable", "host", "skip")]
+    whole = compose(ROME)
+    del whole.tree.files["/proc/cpuinfo"]
+    assert told(judge(check, whole.host)) == [(f"{check}/absent", "host", "unknown")]
