@@ -25,8 +25,8 @@ from amdcheck.selftest.room import needed, room_on_node
 
 WINDOW_S = 0.012
 ATTEMPTS = 3  # windows of each kind, in turn, so that one disturbance does not meet all of them
-PREPARED_S = 8.0  # for all workers to have filled their arrays
-DEADLINE_S = 12.0
+PREPARED_S = 6.0  # for all workers to have filled their arrays
+DEADLINE_S = 7.5  # of all of it, so that a step ends before its own deadline
 LEAST_ARRAY = 1 << 20
 CHUNK = 1 << 20  # bytes of each array in one call: some hundred microseconds
 # Past a huge page's boundary, so that the three streams do not fall into the same sets and banks.
@@ -213,7 +213,9 @@ def _together(
         cpu: Isolated(partial(work, _Windows(shared, place, windows))) for place, (cpu, work) in enumerate(workers)
     }
     ready_until = time.monotonic() + PREPARED_S
-    while sum(shared[8:]) < len(workers) and time.monotonic() < ready_until and any(map(_runs, running.values())):
+    while time.monotonic() < ready_until and any(
+        not shared[8 + place] and run.runs for place, run in enumerate(running.values())
+    ):
         time.sleep(0.001)
     before = _stat()
     struct.pack_into("d", shared, 0, time.monotonic() + 0.002)
@@ -221,10 +223,6 @@ def _together(
     after = _stat()
     ended = {cpu: run.ended(deadline_s=max(0.1, until - time.monotonic())) for cpu, run in running.items()}
     return ended, {cpu: _stolen(before, after, cpu) for cpu in running}
-
-
-def _runs(worker: Isolated) -> bool:
-    return worker.runs
 
 
 def _stat() -> list[str]:

@@ -81,7 +81,7 @@ def _judged(test: MemorySelfTest, cpu: Cpu, platform: Platform, slice_: Cache, c
         return skipped(ID, HOST, reason, shown(slice_.source, f"{claimed_kib} KiB", note="named by the kernel"))
     if walked.memory.bytes <= 1024 * claimed_kib:
         most = f"{walked.memory.bytes >> 20} MiB"
-        reason = f"one slice of {claimed_kib >> 10} MiB is named, and {most} were walked: several slices shown as one?"
+        reason = f"one slice of {claimed_kib >> 10} MiB is named, and no more than {most} could be walked at this level"
         return skipped(ID, HOST, reason, shown(slice_.source, f"{claimed_kib} KiB", note="named by the kernel"))
     between = limit("cache-hit").value
     most_s = within[-1].seconds + between * (walked.memory.seconds - within[-1].seconds)
@@ -137,6 +137,6 @@ def _told(test: MemorySelfTest, point: Point) -> Evidence:
 def _disturbance(test: MemorySelfTest, walked: Latency) -> tuple[Evidence, ...]:
     """Who was at work on the same slice, and what took the core from the walk: both empty the cache."""
     busy = format_cpulist(test.sharers_busy)
-    said = [f"CPUs {busy} of the same slice in use"] if busy else []
+    said = [f"in use on the same slice: CPU {busy}"] if busy else []
     said += [point.reading.disturbance for point in walked.on("huge") if point.reading.disturbed][:2]
     return tuple(shown(test.source, one, volatile=True) for one in said)

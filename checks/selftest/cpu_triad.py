@@ -184,7 +184,8 @@ def _rates(test: MemorySelfTest, node: NodeBandwidth, peak: float | None) -> Ite
 
 
 def _metrics(node: NodeBandwidth, peak: float | None) -> tuple[Metric, ...]:
-    if node.plain is None or node.streaming is None:
+    """Nothing of what was disturbed: no slice of it is what the memory can do."""
+    if node.plain is None or node.streaming is None or node.disturbed:
         return ()
     plain, streaming = node.plain.rate(AMOUNT), node.streaming.rate(AMOUNT)
     told = {"triad-plain": (plain / 1e9, "GB/s"), "triad-streaming": (streaming / 1e9, "GB/s")}
@@ -206,6 +207,7 @@ def _matrix(test: MemorySelfTest, matrix: Matrix) -> Finding:
     metrics = tuple(
         Metric(name=f"node{cpu}-from-node{memory}", value=round(rate, 2), unit="GB/s", volatile=True)
         for (cpu, memory), rate in rates.items()
+        if (cpu, memory) not in disturbed
     )
     count = len({cpu for cpu, _ in rates})
     seen = (
