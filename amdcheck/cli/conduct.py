@@ -117,9 +117,7 @@ def _bug(error: Exception, style: ExitStyle) -> int:
 
 
 def _limited(why: str) -> str:
-    return (
-        f"cannot run within the limits of this session: {why} (ulimit -a shows them; a service or cgroup may set them)"
-    )
+    return f"cannot run within its resource limits: {why} (ulimit -a shows them; a service or cgroup may set them)"
 
 
 def _refuse_what_is_no_text(words: list[str]) -> None:

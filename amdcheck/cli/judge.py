@@ -26,7 +26,13 @@ def judge(options: JudgeOptions, select: tuple[str, ...]) -> int:
     for _, path in files:
         check_writable(path)
     with progress_on_stderr(wanted=request.level != "quick" and not options.quiet) as on_progress:
-        report = run(request, on_progress=on_progress).report
+        try:
+            report = run(request, on_progress=on_progress).report
+        except Ending as ending:
+            if ending.report is not None and options.format not in (None, "console"):
+                _write(options, ending.report, files)
+                ending.answered = True
+            raise
     _write(options, report, files)
     return report.summary.exit_code
 

@@ -60,7 +60,7 @@ def run(request: RunRequest, *, on_progress: Callable[[Progress], None] | None) 
     try:
         return engine.run(request, on_progress=on_progress)
     except AlreadyRunning as error:
-        raise Ending("locked", str(error)) from error
+        raise Ending("locked", str(error), report=error.report) from error
     except NoChecks as error:
         raise Ending("bug", NO_CHECKS) from error
 

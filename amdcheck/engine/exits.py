@@ -10,7 +10,7 @@ from amdcheck.model.report import Verdict
 ExitStyle = Literal["gate", "nagios", "npd"]
 STYLES: tuple[ExitStyle, ...] = ("gate", "nagios", "npd")
 
-# prevented: something of the session, such as its limits, keeps amdcheck from running
+# prevented: something around it, such as resource limits, keeps amdcheck from running
 Event = Literal["usage", "report-lost", "bug", "locked", "prevented", "sigint", "sigterm", "sighup"]
 
 _VERDICTS: Mapping[Verdict, Mapping[ExitStyle, int]] = {

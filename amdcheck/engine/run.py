@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import shutil
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from datetime import date, datetime, timezone
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -44,6 +43,7 @@ from amdcheck.facts.platform import Platform
 from amdcheck.facts.presence import GpuSigns
 from amdcheck.facts.registry import all_facts
 from amdcheck.facts.system import System
+from amdcheck.host.apart import apart
 from amdcheck.knowledge.tables import TABLES_DATE
 from amdcheck.model.errors import InputError
 from amdcheck.model.expectations import LEVELS, Expectations, Level
@@ -89,9 +89,10 @@ class Progress(Struct, frozen=True, kw_only=True):
 class AlreadyRunning(Exception):
     """Another run holds the lock; `finding` is amdcheck.run/already-running or .../previous-stuck."""
 
-    def __init__(self, finding: Finding) -> None:
+    def __init__(self, finding: Finding, report: Report | None = None) -> None:
         super().__init__(f"{finding.id}: {finding.message}")
         self.finding = finding
+        self.report = report  # of that finding alone
 
 
 class NoChecks(Exception):
@@ -131,7 +132,11 @@ def run(request: RunRequest, *, on_progress: Callable[[Progress], None] | None =
         extra_facts=(*HOST_FACTS, System) if request.capture else HOST_FACTS,
         at=choices if request.level is None else {},
     )
-    outcome = _carry_out(plan, plugins, request, clock, on_progress=on_progress)
+    refused: AlreadyRunning | None = None
+    try:
+        outcome = _carry_out(plan, plugins, request, clock, on_progress=on_progress)
+    except AlreadyRunning as error:
+        refused, outcome = error, Outcome(own=[error.finding])
     opened = outcome.opened or _never_opened(plan)
     plan = plan.replaying(opened.recorded)
     level, selected = plan.expectations.level, _that_count(plan.checks, outcome, request, opened.expectations)
@@ -186,6 +191,8 @@ def run(request: RunRequest, *, on_progress: Callable[[Progress], None] | None =
         ),
         findings=findings,
     )
+    if refused is not None:
+        raise AlreadyRunning(refused.finding, report)
     return RunResult(report=report, capture=_capture(outcome, opened, level) if request.capture else None)
 
 
@@ -224,10 +231,12 @@ def _refuse_what_is_not_there(request: RunRequest) -> None:
         if str(request.host) in ("", "."):
             raise InputError("--host: give a recording or the folder of a host tree")
         return
-    if request.rocm is not None and not os.path.isdir(request.rocm):
-        raise InputError(f"--rocm {request.rocm}: there is no such folder")
-    if request.python is not None and not (os.path.isfile(request.python) and os.access(request.python, os.X_OK)):
-        raise InputError(f"--python {request.python}: not an interpreter that can be run; name its file")
+    for option, path, look in (("--rocm", request.rocm, _rocm_folder), ("--python", request.python, _interpreter)):
+        try:
+            if path is not None:
+                apart(partial(look, path))
+        except OSError as error:
+            raise InputError(f"{option} {path}: {error.strerror}") from None
     if request.pid is not None and not os.path.isdir(f"/proc/{request.pid}"):
         raise InputError(f"--pid {request.pid}: there is no such process")
     if unit is not None:
@@ -237,11 +246,22 @@ def _refuse_what_is_not_there(request: RunRequest) -> None:
             raise InputError(f"--service {unit}: it neither runs nor has a unit file")
 
 
+def _rocm_folder(path: str) -> None:
+    if not os.path.isdir(path):
+        raise InputError(f"--rocm {path}: there is no such folder")
+
+
+def _interpreter(path: str) -> None:
+    if not (os.path.isfile(path) and os.access(path, os.X_OK)):
+        raise InputError(f"--python {path}: not an interpreter that can be run; name its file")
+
+
 def _never_opened(plan: Plan) -> Opened:
     """What can be said of a host whose run was over before it was open."""
     if plan.host is None:
         return Opened("live", plan.expectations, os.geteuid() == 0)
-    return Opened("tree" if plan.host.is_dir() else "capture", plan.expectations, privileged=False)
+    is_capture = plan.host.name.endswith((".json", ".json.xz"))  # by its name, for looking at it may block
+    return Opened("capture" if is_capture else "tree", plan.expectations, privileged=False)
 
 
 def _chosen(checks: Mapping[str, Check], request: RunRequest, level: Level) -> tuple[Level, tuple[Check, ...]]:
@@ -318,25 +338,11 @@ def _expectations(request: RunRequest, policy: Policy, level: Level) -> Expectat
         gfx=policy.expect.gfx,
         rocm=policy.expect.rocm,
         rocm_root=request.rocm,
-        python=request.python if request.host is not None else request.python or _python_to_judge(),
+        python=request.python,
         service=request.service,
         pid=request.pid,
         allow_busy=request.allow_busy,
     )
-
-
-def _python_to_judge() -> str | None:
-    """The interpreter whose packages are judged: $VIRTUAL_ENV, $CONDA_PREFIX, python3 on PATH; never amdcheck's own."""
-    ours = os.path.realpath(sys.prefix)
-    for prefix in (os.environ.get("VIRTUAL_ENV"), os.environ.get("CONDA_PREFIX")):
-        if prefix and os.path.realpath(prefix) != ours and os.access(f"{prefix}/bin/python3", os.X_OK):
-            return f"{prefix}/bin/python3"
-    for folder in os.environ.get("PATH", "").split(":"):
-        if folder.startswith("/") and os.path.realpath(os.path.dirname(folder)) != ours:
-            found = shutil.which("python3", path=folder)
-            if found:
-                return found
-    return None
 
 
 def _judged(

@@ -273,7 +273,7 @@ class _Supervisor:
 
     def _leave_unfinished(self, recorded: Unfinished) -> None:
         """Leave undone what the run did not do whose recording this is."""
-        self._outcome.unfinished = recorded
+        self._outcome.unfinished.add(recorded)  # something may have blocked before the host was open
         self._outcome.broken.update(recorded.broken)
         for id, why in recorded.not_run.items():
             if id in self._todo:

@@ -37,6 +37,7 @@ from amdcheck.engine.registry import Check, Plugin, all_checks, is_builtin
 from amdcheck.facts.registry import all_facts
 from amdcheck.host.capture import Unfinished
 from amdcheck.host.guard import GuardedHost
+from amdcheck.host.interpreter import python_to_judge
 from amdcheck.host.processes import become_subreaper, let_go_of_the_caller
 from amdcheck.host.protocol import Host
 from amdcheck.model.errors import InputError, in_words
@@ -177,6 +178,8 @@ class _Worker:
                 if manifest.expectations is not None:
                     expectations = _completed(expectations, manifest.expectations)
         guarded = GuardedHost(inner, self._page, plan.hung_paths, plan.hung_folders)
+        if plan.host is None and expectations.python is None:
+            expectations = replace(expectations, python=python_to_judge(guarded, os.environ))
         identity = guarded.identity().or_none()
         self._privileged = identity is not None and identity.uid == 0
         self._send(Opened(inner.source, expectations, self._privileged, recorded, self._unfinished))

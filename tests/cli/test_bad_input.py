@@ -1,4 +1,4 @@
-"""What callers get wrong, and what sessions and file systems do: one sentence and the contract's code, in time."""
+"""What callers get wrong, and what limits and file systems do: one sentence and the contract's code, in time."""
 
 from __future__ import annotations
 
@@ -194,9 +194,9 @@ def test_an_interrupt_while_it_starts_has_its_code(style: str, code: int) -> Non
     assert result.stderr == "amdcheck: ended by SIGINT\n"
 
 
-def test_a_limit_of_the_session_is_no_bug() -> None:
+def test_a_resource_limit_is_no_bug() -> None:
     result = answered("limited", "all")
     assert result.returncode == 3
     assert result.stderr.startswith(
-        "amdcheck: cannot run within the limits of this session: Resource temporarily unavailable ("
+        "amdcheck: cannot run within its resource limits: Resource temporarily unavailable ("
     )

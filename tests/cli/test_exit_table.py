@@ -35,7 +35,7 @@ EVENTS: dict[str, tuple[str, tuple[str, ...], tuple[int, int, int]]] = {
     "unknown id to explain": ("ready", ("explain", "gpu.nothing-of-this-name"), (2, 3, 2)),
     "report that cannot be written": ("ready", ("all", "--output", "json=/nonexistent/x"), (74, 3, 2)),
     "own bug": ("bug", ("all",), (70, 3, 2)),
-    "limits of the session": ("limited", ("all",), (3, 3, 2)),
+    "resource limit": ("limited", ("all",), (3, 3, 2)),
     "no check registered": ("no_checks", ("all",), (70, 3, 2)),
     "another run": ("locked", ("all",), (3, 3, 2)),
 }

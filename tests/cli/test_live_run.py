@@ -119,6 +119,17 @@ def test_second_run_is_refused_and_names_the_first() -> None:
     assert f"pid {os.getpid()}" in result.stderr
 
 
+def test_second_run_gives_its_report_to_whoever_collects_them(tmp_path: Path) -> None:
+    with only_run(60):
+        result = amdcheck("all", "--level", "quick", "--format", "json", "--output", f"json={tmp_path}/r.json")
+    report = json.loads(result.stdout)
+    jsonschema.Draft202012Validator(schema("report")).validate(report)
+    assert (result.returncode, report["summary"]["exit_code"], report["summary"]["verdict"]) == (3, 3, "undetermined")
+    assert [(f["id"], f["status"]) for f in report["findings"]] == [("amdcheck.run/already-running", "unknown")]
+    assert (tmp_path / "r.json").read_text() == result.stdout
+    assert f"pid {os.getpid()}" in result.stderr
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_interrupted_run_leaves_no_process_and_no_lock(tmp_path: Path, number: signal.Signals, code: int) -> None:
     sleeper = tmp_path / "python3"

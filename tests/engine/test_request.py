@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from amdcheck.host.capture_file import encode
 from amdcheck.model.errors import InputError
 from amdcheck.model.expectations import Level
 from tests.compose import compose
+from tests.standins.hungfs import dead_mount
 
 
 @pytest.mark.parametrize(
@@ -192,3 +194,20 @@ def test_a_service_that_did_not_run_when_the_machine_was_recorded_leaves_its_use
         ("miopen.user-dirs/absent", "host", "/etc/systemd/system/vllm.service"),
     ]
     assert report.summary.verdict == "undetermined"
+
+
+@pytest.mark.parametrize("option", ["rocm", "python"])
+def test_an_option_that_names_a_dead_mount_gets_one_sentence(option: str) -> None:
+    with dead_mount() as folder, pytest.raises(InputError) as error:
+        run(RunRequest(level="quick", **{option: f"{folder}/x"}))  # type: ignore[arg-type]
+    assert str(error.value) == f"--{option} {folder}/x: it does not answer; it may lie on a dead mount"
+
+
+def test_a_host_on_a_dead_mount_is_given_up_at_the_deadline() -> None:
+    with dead_mount() as folder:
+        began = time.monotonic()
+        report = run(RunRequest(level="quick", host=folder / "tree", deadline_s=1.0)).report
+        assert time.monotonic() - began < 5.0
+    assert report.run.deadline_hit
+    assert report.summary.exit_code == 3
+    assert [f.subject.id for f in report.findings if f.id == "amdcheck.host/hang"] != []
