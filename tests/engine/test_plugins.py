@@ -85,7 +85,7 @@ def run(machine: Path, site: Path | None) -> tuple[int, list[Finding]]:
         "--expect-gpus",
         "0",
         "--deadline",
-        "50",
+        "55",
         env=env,
     )
     assert result.stderr == ""
