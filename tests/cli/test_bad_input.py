@@ -200,3 +200,30 @@ def test_a_resource_limit_is_no_bug() -> None:
     assert result.stderr.startswith(
         "amdcheck: cannot run within its resource limits: Resource temporarily unavailable ("
     )
+
+
+@pytest.mark.parametrize(
+    ("argv", "python_path"),
+    [
+        ([sys.executable, "-m", "amdcheck"], ""),
+        ([sys.executable, "-m", "amdcheck"], ":/nonexistent"),
+        ([str(Path(sys.executable).parent / "amdcheck")], ":/nonexistent"),
+    ],
+)
+def test_no_code_is_taken_from_the_current_folder(tmp_path: Path, argv: list[str], python_path: str) -> None:
+    for name in ("signal", "typer", "msgspec", "shlex", "difflib"):
+        (tmp_path / f"{name}.py").write_text("import os; os.write(1, b'taken')\n")
+    env = environment(PYTHONPATH=python_path)
+    result = subprocess.run(
+        [*argv, "explain", "nothing"], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.startswith("amdcheck: 'nothing' is neither a check nor an outcome")
+
+
+def test_a_folder_that_was_removed_is_no_place_to_fail(tmp_path: Path) -> None:
+    argv = ["bash", "-c", 'mkdir gone; cd gone; rmdir ../gone; exec "$@"', "bash", sys.executable, "-m", "amdcheck"]
+    result = subprocess.run(
+        [*argv, "schema"], cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (result.returncode, result.stderr) == (0, "")
