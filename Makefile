@@ -1,12 +1,13 @@
 # make run   installs amdcheck into .venv and judges this machine
 # make test  everything that CI runs
 # make lint  the same without the tests
+# make acceptance  the long series, on a machine that is quiet for an hour; its result is written to be committed
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := run
 .DELETE_ON_ERROR:
-.PHONY: run test lint types system clean
+.PHONY: run test lint types acceptance system clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -28,6 +29,7 @@ test: system lint
 	$(BIN)/pytest -n auto -m "not live"
 	$(BIN)/pytest -m live
 	$(BIN)/python -m benchmarks.startup --rounds 9
+	$(BIN)/python -m benchmarks.truth --share 0.01
 
 lint: $(VENV)/installed-test types
 	$(BIN)/ruff check .
@@ -37,6 +39,9 @@ lint: $(VENV)/installed-test types
 types: $(VENV)/installed-test
 	$(BIN)/mypy --strict $(SOURCES)
 	PATH="$(abspath $(BIN)):$$PATH" .ci/planted-type-error
+
+acceptance: $(VENV)/installed-test
+	$(BIN)/python -m benchmarks.truth --save
 
 # On Debian and Ubuntu as root, as in CI. Elsewhere the tests skip what needs a tool that is not there.
 system:
