@@ -6,7 +6,7 @@ import re
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from amdcheck.report.text import spelled
+from amdcheck.report.text import inert, spelled
 from amdcheck.report.view import View
 
 _ITEM = re.compile(r" *(?:[-*]|\d+\.) ")  # the mark of an item of a list
@@ -57,7 +57,7 @@ class Sheet:
             self.words(row[-1], first="".join(cells))
 
     def text(self) -> str:
-        return "\n".join(self._lines) + "\n"
+        return inert("\n".join(self._lines) + "\n")
 
 
 def _pieces(lines: Sequence[str]) -> Iterator[tuple[str | None, str]]:
