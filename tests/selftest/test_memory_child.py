@@ -1,0 +1,495 @@
+"""The children of the memory self-tests on this machine: exact, within what others leave, and blind to nothing."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amdcheck.selftest import chase, cpu_memory, cpu_pattern, room, sharing, triad
+from amdcheck.selftest.buffer import Buffer
+from amdcheck.selftest.isolate import isolated
+from amdcheck.selftest.library import Library
+from tests.selftest.conftest import missing, offered_flags, tool
+
+CPUS = sorted(os.sched_getaffinity(0))
+MIB = 1 << 20
+PR_SET_THP_DISABLE = 41
+STEPS = ("triad", "chase", "sharing")
+pytestmark = pytest.mark.skipif(
+    not {"avx2", "fma"} <= offered_flags(), reason="the triad is built from AVX2 and FMA, on x86-64"
+)
+
+
+def arguments(name: str) -> list[str]:
+    cpus = ",".join(map(str, CPUS))
+    words = ["standard", "allow-busy", "triad", "l1=32", "l2=1024", f"l3=16384:{cpus}", f"node0={cpus}"]
+    return [sys.executable, "-I", "-m", "amdcheck.selftest", name, *words]
+
+
+def said(argv: Sequence[str], *, before: Callable[[], object] | None = None) -> dict[str, Any]:
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, preexec_fn=before, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
+
+
+def is_exact(document: dict[str, Any]) -> None:
+    """Every step of cpu.memory ran, all it compared was right, and all that was planted was noticed."""
+    assert [document[step]["ended"] for step in STEPS] == ["returned"] * 3, document
+    nodes = document["triad"]["result"]["nodes"]
+    for part in (*nodes, document["sharing"]["result"]):
+        assert part["compared"] > 0
+        assert (part["wrong"], part["noticed"]) == (0, part["planted"])
+    walked = document["chase"]["result"]
+    assert sum(point["lost"] for point in walked["points"]) == 0
+    assert (walked["planted"], walked["noticed"]) == (3, 3)
+
+
+def ns(point: dict[str, Any]) -> float:
+    return float(1e9 * point["reading"]["best_s"] / point["hops"])
+
+
+def test_this_machine_s_memory_is_exact_and_slower_than_its_cache() -> None:
+    if len(CPUS) < 2:
+        pytest.skip("it takes two CPUs")
+    document = said(arguments("cpu.memory"))
+    is_exact(document)
+    (node,) = document["triad"]["result"]["nodes"]
+    assert node["cpus"] == triad.one_a_core(CPUS, most=32)
+    assert node["array_kib"] == min(32 * 1024, 4 * 16384 // len(node["cpus"]))
+    assert node["compared"] == 2 * len(node["cpus"]) * node["array_kib"] * 128
+    points = document["chase"]["result"]["points"]
+    assert [(point["bytes"] // 1024, point["pages"]) for point in points] == [
+        *((size, "huge") for size in (16, 512, 2048, 4096, 8192, 16384, 65536)),
+        (65536, "small"),
+    ]
+    assert 3 * ns(points[0]) < ns(points[-2])
+    assert [d["bytes"] for d in document["sharing"]["result"]["distances"]] == [8, 64, 128]
+
+
+def test_the_standard_set_costs_little() -> None:
+    """CPU time of all processes, the best of three: what else runs here must not fail the test."""
+    spent = []
+    for _ in range(3):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        said(arguments("cpu.memory"))
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        spent.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    assert min(spent) < 1.5, spent
+
+
+# ---- What the machine lacks or forbids ----
+
+
+@pytest.mark.parametrize(
+    "mounts",
+    ["mount -t tmpfs -o ro none /dev/shm", "mount -t tmpfs none /mnt && mount --bind /mnt /dev && : > /dev/null"],
+    ids=["read-only", "absent"],
+)
+def test_shared_memory_is_not_needed(mounts: str) -> None:
+    unshare = [tool("unshare", "util-linux"), "--mount", "sh", "-c"]
+    if subprocess.run([*unshare, mounts], capture_output=True, check=False).returncode:
+        pytest.skip("mounting is not allowed here")
+    is_exact(said([*unshare, f'{mounts} && exec "$@"', "sh", *arguments("cpu.memory")]))
+
+
+def test_a_process_that_is_forbidden_huge_pages_measures_without_and_says_so() -> None:
+    libc = ctypes.CDLL(None)
+    document = said(arguments("cpu.memory"), before=lambda: libc.prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0))
+    is_exact(document)
+    walked = document["chase"]["result"]
+    if walked["allowed_huge"] is None or walked["huge_kib"] is None:
+        missing("this kernel does not say whether a process may have huge pages")
+    assert (walked["huge_kib"], walked["allowed_huge"]) == (0, False)
+
+
+def test_a_process_bound_to_one_cpu_has_no_pair() -> None:
+    document = said(arguments("cpu.memory"), before=lambda: os.sched_setaffinity(0, CPUS[:1]))
+    assert [document[step]["ended"] for step in STEPS] == ["returned", "returned", "no-pair"]
+    assert document["triad"]["result"]["nodes"][0]["cpus"] == CPUS[:1]
+    assert document["matrix"]["ended"] == "one-node"
+
+
+def test_no_cpu_that_is_in_use_is_taken_unless_that_is_allowed() -> None:
+    hogs = [
+        subprocess.Popen([sys.executable, "-c", f"import os; os.sched_setaffinity(0, {{{cpu}}})\nwhile True: pass"])
+        for cpu in CPUS
+    ]
+    try:
+        time.sleep(0.3)
+        for name in ("cpu.memory", "cpu.pattern"):
+            document = said([word for word in arguments(name) if word != "allow-busy"])
+            assert document["busy"].startswith("every CPU that amdcheck may run on is in use")
+        disturbed = said(arguments("cpu.memory"))
+    finally:
+        for hog in hogs:
+            hog.kill()
+            hog.wait()
+    assert disturbed["triad"]["result"]["nodes"][0]["wrong"] == 0
+    assert disturbed["triad"]["result"]["nodes"][0]["plain"]["cpu_share"] < 0.95
+    assert set(disturbed["sharers_busy"]) == set(CPUS) - {disturbed["chase"]["result"]["cpu"]}
+
+
+@contextmanager
+def memory_limit(size: int) -> Iterator[Path]:
+    """A control group with a memory limit, in version 1 or 2; skips where none can be made."""
+    own = dict(line.split(":", 2)[1:] for line in Path("/proc/self/cgroup").read_text().splitlines())
+    path = next((path for names, path in own.items() if "memory" in names.split(",")), None)
+    if path is None:
+        folder, limit = Path(f"/sys/fs/cgroup{own.get('', '')}"), "memory.max"
+    else:
+        folder, limit = Path(f"/sys/fs/cgroup/memory{path}"), "memory.limit_in_bytes"
+    group = folder / f"amdcheck-test-{os.getpid()}"
+    try:
+        group.mkdir()
+    except OSError as error:
+        pytest.skip(f"no control group can be made here: {error}")
+    try:
+        try:
+            (group / limit).write_text(str(size))
+        except OSError as error:
+            pytest.skip(f"no memory can be limited here: {error}")
+        yield group
+    finally:
+        for _ in range(100):
+            with suppress(OSError):
+                group.rmdir()
+                break
+            time.sleep(0.02)
+
+
+def in_group(group: Path) -> Callable[[], object]:
+    return lambda: (group / "cgroup.procs").write_text(str(os.getpid()))
+
+
+def test_a_control_group_with_little_memory_gets_small_arrays_and_no_process_is_killed() -> None:
+    with memory_limit(400 * MIB) as group:
+        document = said(arguments("cpu.memory"), before=in_group(group))
+        assert all(document[step]["ended"] in ("returned", "no-pair") for step in STEPS), document
+        walked, (node,) = document["chase"]["result"], document["triad"]["result"]["nodes"]
+        assert 16 * 1024 <= walked["memory_kib"] <= 64 * 1024
+        assert 3 * node["array_kib"] * len(node["cpus"]) <= 100 * 1024
+        patterns = said(arguments("cpu.pattern"), before=in_group(group))
+        assert [worker["ended"] for worker in patterns["workers"]] == ["returned"] * len(patterns["workers"])
+        assert 0 < sum(worker["result"]["bytes"] for worker in patterns["workers"]) <= 100 * MIB
+
+
+def test_a_control_group_without_memory_to_spare_is_told_and_nothing_dies() -> None:
+    with memory_limit(40 * MIB) as group:
+        document = said(arguments("cpu.memory"), before=in_group(group))
+        assert document["chase"]["ended"] == "memory"
+        assert document["chase"]["detail"].endswith("MiB may be taken without harm to others")
+        assert document["triad"]["ended"] in ("memory", "returned")
+        patterns = said(arguments("cpu.pattern"), before=in_group(group))
+        assert {worker["ended"] for worker in patterns["workers"]} <= {"memory", "returned"}
+
+
+def test_an_address_space_limit_is_told_and_nothing_dies() -> None:
+    most = 200 * MIB
+    document = said(arguments("cpu.memory"), before=lambda: resource.setrlimit(resource.RLIMIT_AS, (most, most)))
+    assert {document[step]["ended"] for step in STEPS} <= {"memory", "returned", "no-pair", "failed"}
+    assert document["chase"]["ended"] in ("memory", "returned")
+
+
+# ---- What must be noticed ----
+
+
+class Forging:
+    """The library with some of its functions replaced."""
+
+    def __init__(self, library: Library, **functions: Callable[..., object]) -> None:
+        self._library = library
+        self.__dict__.update(functions)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._library, name)
+
+
+def test_an_element_that_the_triad_gets_wrong_is_counted_and_told(library: Library) -> None:
+    def wrong(**how: Any) -> object:
+        return library.time_triad(**{**how, "wrong": 77 if how["wrong"] < 0 else how["wrong"]})
+
+    found = triad.nodes(Forging(library, time_triad=wrong), triad.Plan({0: CPUS[:1]}, {CPUS[0]: MIB}))  # type: ignore[arg-type]
+    (node,) = found["nodes"]
+    assert (node["wrong"], node["first_wrong"]) == (2, [{"cpu": CPUS[0], "element": 77}] * 2)
+    assert node["compared"] == 2 * MIB // 8
+
+
+def test_a_triad_whose_comparison_sees_nothing_notices_nothing(library: Library) -> None:
+    forged = Forging(library, triad_differences=lambda a, count: (0, None))
+    (node,) = triad.nodes(forged, triad.Plan({0: CPUS[:1]}, {CPUS[0]: MIB}))["nodes"]  # type: ignore[arg-type]
+    assert (node["planted"], node["noticed"]) == (8, 0)
+
+
+def test_a_triad_that_does_not_write_its_last_elements_is_wrong(library: Library) -> None:
+    def short(**how: Any) -> object:
+        return library.time_triad(**{**how, "count": how["count"] - 8})
+
+    (node,) = triad.nodes(Forging(library, time_triad=short), triad.Plan({0: CPUS[:1]}, {CPUS[0]: MIB}))["nodes"]  # type: ignore[arg-type]
+    assert node["wrong"] == 16
+
+
+def test_a_worker_that_dies_is_told_by_name_and_the_other_is_not_kept_waiting() -> None:
+    def die(windows: triad._Windows) -> dict[str, Any]:
+        os.kill(os.getpid(), signal.SIGBUS)
+        raise AssertionError
+
+    def live(windows: triad._Windows) -> dict[str, Any]:
+        windows.wait()
+        return {"done": True}
+
+    began = time.monotonic()
+    ended, _ = triad._together([(0, die), (1, live)], windows=1)
+    assert (ended[0]["ended"], ended[1]["result"]) == ("SIGBUS", {"done": True})
+    assert time.monotonic() - began < triad.PREPARED_S / 2
+
+
+def test_memory_of_a_node_that_is_not_there_is_refused(library: Library) -> None:
+    cells = triad.matrix(library, {0: CPUS[0], 900: CPUS[-1]}, MIB)["cells"]
+    ends = {(cell["cpu_node"], cell["memory_node"]): cell["ended"] for cell in cells}
+    assert (ends[0, 900], ends[900, 900]) == ("denied", "denied")
+    assert ends[0, 0] == ends[900, 0]
+    assert ends[0, 0] in ("returned", "denied")  # a container may not bind memory at all
+
+
+def test_windows_count_what_was_moved_inside_them_and_no_more(library: Library) -> None:
+    (node,) = triad.nodes(library, triad.Plan({0: CPUS[:1]}, {CPUS[0]: 4 * MIB}))["nodes"]
+    for kind in ("plain", "streaming"):
+        assert node[kind]["slices"] == triad.ATTEMPTS
+        assert 1e7 < 1 / node[kind]["best_s"] * 1e9 < 1e13  # bytes a second
+
+
+def test_a_walk_ends_where_it_is_computed_to(library: Library) -> None:
+    line = 0
+    for hops in range(200):
+        assert chase.after(0, hops, 1024) == line
+        line = (line * chase.MULTIPLIER + chase.INCREMENT) % 1024
+    assert chase.after(17, 1024, 1024) == 17
+
+
+@pytest.mark.parametrize("short", [True, False])
+def test_cycles_that_are_linked_short_are_lost(library: Library, short: bool) -> None:
+    def link(base: int, lines: int) -> None:
+        library.chase_link(base, lines)
+        if short:
+            ctypes.c_void_p.from_address(base + 64 * chase.after(0, 2, lines)).value = base
+
+    caches = (32, 256, 2048)
+    result = chase.judge(Forging(library, chase_link=link), CPUS[0], caches, "standard")  # type: ignore[arg-type]
+    assert (sum(point["lost"] for point in result["points"]) > 0) == short
+    assert result["noticed"] == (0 if short else result["planted"])
+
+
+def test_sizes_stay_within_the_caches_that_are_known() -> None:
+    kib = 1024
+    assert chase.sizes(32 * kib, 512 * kib, 16 * MIB, 64 * MIB, "standard") == tuple(
+        size * kib for size in (16, 256, 1024, 4096, 8192, 16384, 65536)
+    )
+    assert chase.sizes(None, None, None, 64 * MIB, "standard") == (64 * MIB,)
+    assert chase.sizes(48 * kib, 2048 * kib, 96 * MIB, 128 * MIB, "standard") == tuple(
+        size * kib for size in (16, 1024, 4096, 16384, 32768, 65536, 131072)
+    )
+    assert chase.sizes(32 * kib, 512 * kib, 16 * MIB, 16 * MIB, "standard")[-1] == 16 * MIB
+    assert len(chase.sizes(32 * kib, 512 * kib, 16 * MIB, 512 * MIB, "deep")) == 18
+
+
+def test_huge_pages_are_counted_of_the_buffer_alone() -> None:
+    smaps = [
+        "7f0000000000-7f0000200000 rw-p 00000000 00:00 0",
+        "AnonHugePages:      2048 kB",
+        "7f0000200000-7f0000600000 rw-p 00000000 00:00 0",
+        "Size:               4096 kB",
+        "AnonHugePages:      4096 kB",
+        "VmFlags: rd wr mr mw me ac sd hg",
+    ]
+    assert chase.huge_kib(smaps, 0x7F0000200000, 4 * MIB) == 4096
+    assert chase.huge_kib(smaps, 0x7F0000000000, 6 * MIB) == 6144
+    assert chase.huge_kib(smaps, 0x7F0000800000, MIB) is None
+
+
+@pytest.mark.skipif(len(CPUS) < 2, reason="it takes two CPUs")
+def test_additions_that_get_lost_are_counted(library: Library) -> None:
+    def losing(**how: Any) -> object:
+        return library.time_sharing(**{**how, "missed": how["missed"] + 1})
+
+    found = sharing.judge(Forging(library, time_sharing=losing), (CPUS[0], CPUS[1]))  # type: ignore[arg-type]
+    assert found["wrong"] == found["compared"] / 2
+    assert found["noticed"] == 0
+
+
+def test_a_pair_is_of_two_cores_of_one_slice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sharing, "core_of", lambda cpu: str(cpu % 8))  # 8 cores of two threads
+    assert sharing.pair([0, 8, 1], []) == (0, 1)
+    assert sharing.pair([0, 8], []) is None
+    assert sharing.pair([0, 4, 5], [range(4), range(4, 8)]) == (4, 5)
+    assert sharing.pair([0, 4], [range(4), range(4, 8)]) == (0, 4)
+    assert sharing.pair([3], []) is None
+
+
+def test_a_bit_that_flips_in_the_second_block_is_told_with_its_offset(library: Library) -> None:
+    flips = 7
+    fills = 0
+
+    def fill(address: int, words: int, **how: Any) -> None:
+        nonlocal fills
+        library.pattern_fill(address, words, **how)
+        fills += 1
+        if fills == len(cpu_pattern.PASSES) + 5:  # the fifth pass over the second block
+            ctypes.c_uint64.from_address(address + 8 * flips).value ^= 1 << 40
+
+    forged = Forging(library, pattern_fill=fill)
+    block = cpu_pattern.LEAST_BLOCK
+    result = cpu_pattern.judge(forged, CPUS[0], 2 * block, budget_s=30, block=block)  # type: ignore[arg-type]
+    assert (result["bytes"], result["wrong"]) == (2 * block, 1)
+    assert result["compared"] == 2 * len(cpu_pattern.PASSES) * block // 8
+    (word,) = result["first_wrong"]
+    assert (word["pattern"], word["offset"]) == ("random", block + 8 * flips)
+    assert int(word["got"], 16) ^ int(word["want"], 16) == 1 << 40
+    assert (result["planted"], result["noticed"]) == (4 * len(cpu_pattern.PASSES),) * 2
+
+
+def test_every_bit_of_a_word_is_written_both_ways(library: Library) -> None:
+    buffer = Buffer(4096)
+    ones, zeros = [0] * 512, [0] * 512
+    for pattern, seed in cpu_pattern.PASSES:
+        library.pattern_fill(buffer.address, 512, pattern=pattern, seed=seed)
+        words = (ctypes.c_uint64 * 512).from_address(buffer.address)
+        ones = [seen | word for seen, word in zip(ones, words, strict=True)]
+        zeros = [seen | ~word & cpu_pattern.ONES for seen, word in zip(zeros, words, strict=True)]
+    assert set(ones) == set(zeros) == {cpu_pattern.ONES}
+
+
+def test_a_worker_begins_no_block_that_it_could_not_end(library: Library) -> None:
+    block = cpu_pattern.LEAST_BLOCK
+    assert cpu_pattern.judge(library, CPUS[0], 100 * block, budget_s=0, block=block)["bytes"] == block
+
+
+def test_without_room_for_a_block_there_is_no_test(library: Library) -> None:
+    ended = isolated(lambda: cpu_pattern.judge(library, CPUS[0], MIB), deadline_s=5)
+    assert (ended["ended"], ended["result"]) == ("memory", None)
+    assert ended["detail"] == "1 MiB may be taken without harm to others, and less than a block is"
+
+
+# ---- Who works, and with how much ----
+
+
+def asked(*words: str) -> cpu_memory.Asked:
+    return cpu_memory.parse(words)
+
+
+def test_parameters_say_what_the_machine_is() -> None:
+    given = asked("deep", "allow-busy", "triad", "l1=32", "l2=512", "l3=16384:0-1,4;8192:2", "node0=0-1", "node1=2,4-5")
+    assert given == cpu_memory.Asked(
+        "deep", True, True, 32, 512, [(16384, [0, 1, 4]), (8192, [2])], {0: [0, 1], 1: [2, 4, 5]}
+    )
+    assert asked() == cpu_memory.Asked("standard", False, False, None, None, [], {})
+
+
+def test_arrays_are_four_times_the_share_of_the_slice_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(triad, "core_of", str)
+    plan = cpu_memory.workers(asked("l3=32768:0-7;98304:8-15", "node0=0-15"), range(16))
+    assert plan.node_cpus == {0: list(range(16))}
+    assert {cpu: size // MIB for cpu, size in plan.array.items()} == {
+        **dict.fromkeys(range(8), 16),
+        **dict.fromkeys(range(8, 16), 32),
+    }
+    assert cpu_memory.workers(asked("node0=0"), [0]).array == {0: 32 * MIB}
+    assert cpu_memory.workers(asked("deep", "l3=98304:0-7"), [3, 0]).array == {0: 192 * MIB, 3: 192 * MIB}
+
+
+def test_one_thread_of_each_core_works_and_nodes_in_use_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(triad, "core_of", lambda cpu: str(cpu % 4))
+    plan = cpu_memory.workers(asked("node0=0-1,4-5", "node1=2-3,6-7", "node2="), [5, 4, 0])
+    assert plan.node_cpus == {0: [0, 5]}
+    assert triad.one_a_core(range(100), most=32) == [0, 1, 2, 3]
+
+
+def test_many_cores_are_thinned_out_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(triad, "core_of", str)
+    assert triad.one_a_core(range(96), most=32) == list(range(0, 96, 3))
+    assert len(triad.one_a_core(range(100), most=32)) == 25
+
+
+# ---- Room ----
+
+
+def tree(folder: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+GIB = 1 << 30
+MEMINFO = f"MemTotal: {64 * MIB} kB\nMemAvailable:   {16 * MIB} kB\n"
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "expected"),
+    [
+        ("0::/\n", {}, 4 * GIB),
+        ("0::/a/b\n", {"a/b/memory.max": "max\n", "a/b/memory.current": "7\n"}, 4 * GIB),
+        (
+            "0::/a/b\n",
+            {
+                "a/memory.max": f"{4 * GIB}\n",
+                "a/memory.current": f"{3 * GIB}\n",
+                "a/memory.stat": f"anon 5\ninactive_file {GIB}\n",
+                "a/b/memory.max": "max\n",
+                "a/b/memory.current": "1\n",
+            },
+            GIB // 2,
+        ),
+        ("0::/not/visible\n", {"memory.max": f"{GIB}\n", "memory.current": "0\n"}, GIB // 4),
+        (
+            "5:cpu:/\n4:memory:/a\n0::/\n",
+            {"memory/a/memory.limit_in_bytes": f"{GIB}\n", "memory/a/memory.usage_in_bytes": f"{GIB + 5}\n"},
+            0,
+        ),
+        (
+            "4:memory:/a\n",
+            {"memory/a/memory.limit_in_bytes": "9223372036854771712\n", "memory/a/memory.usage_in_bytes": "1\n"},
+            4 * GIB,
+        ),
+    ],
+    ids=["none", "max", "parent-with-page-cache", "invisible-path", "version-1-full", "version-1-unlimited"],
+)
+def test_a_quarter_of_the_least_that_is_left_may_be_taken(
+    groups: str, files: dict[str, str], expected: int, tmp_path: Path
+) -> None:
+    tree(tmp_path / "proc", {"meminfo": MEMINFO, "self/cgroup": groups})
+    tree(tmp_path / "cgroup", files)
+    assert room.room(proc=tmp_path / "proc", cgroups=tmp_path / "cgroup") == expected
+
+
+def test_where_nothing_says_how_much_there_is_nothing_is_taken(tmp_path: Path) -> None:
+    assert room.room(proc=tmp_path, cgroups=tmp_path) == 0
+
+
+def test_a_node_gives_a_quarter_of_what_is_free_or_cache(tmp_path: Path) -> None:
+    tree(
+        tmp_path, {"node3/meminfo": "Node 3 MemTotal: 9 kB\nNode 3 MemFree:   300 kB\nNode 3 Inactive(file):  100 kB\n"}
+    )
+    assert room.room_on_node(3, nodes=tmp_path) == 100 * 1024
+    assert room.room_on_node(4, nodes=tmp_path) is None
+
+
+def test_the_child_is_the_first_that_the_kernel_ends() -> None:
+    program = (
+        "from amdcheck.selftest.room import be_first_to_go; be_first_to_go();"
+        "print(open('/proc/self/oom_score_adj').read())"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "1000"
