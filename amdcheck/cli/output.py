@@ -9,7 +9,6 @@ from contextlib import suppress
 from pathlib import Path
 
 from amdcheck.cli.ending import Ending
-from amdcheck.host.apart import apart
 from amdcheck.host.files import write_all, write_whole
 from amdcheck.model.errors import InputError
 from amdcheck.model.text import printable
@@ -45,6 +44,8 @@ def stdout_lost(error: OSError) -> Ending:
 
 def to_file(path: Path, content: str | bytes, *, private: bool = False) -> None:
     """Write a file whole; a private one is readable by its owner alone. Raises Ending."""
+    from amdcheck.host.apart import apart
+
     data = content if isinstance(content, bytes) else content.encode()
 
     def write() -> None:
@@ -64,6 +65,8 @@ def check_writable(path: Path, *, fresh: bool = False) -> None:
 
     A file that must be `fresh` may not be there yet; raises InputError for one that is.
     """
+    from amdcheck.host.apart import apart
+
     shown = printable(str(path))
 
     def check() -> None:

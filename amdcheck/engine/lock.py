@@ -13,8 +13,6 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from amdcheck.host.apart import apart
-
 
 class Holder(Struct, frozen=True, kw_only=True):
     """Who runs: its pid and the latest moment (seconds since boot, CLOCK_BOOTTIME) at which it should be done."""
@@ -51,6 +49,8 @@ def lock_path() -> Path:
         return Path("/run/amdcheck.lock")
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     if runtime.startswith("/"):
+        from amdcheck.host.apart import apart
+
         with suppress(OSError):  # one that does not answer, too
             if apart(lambda: b"yes" if os.access(runtime, os.W_OK) else None):
                 return Path(runtime, "amdcheck.lock")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 import select
 import stat
 import time
@@ -42,7 +41,7 @@ def write_whole(path: Path, data: bytes, *, private: bool) -> None:
     target = os.path.realpath(path)
     if os.path.isdir(target):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    temporary = f"{target}.{secrets.token_hex(4)}.tmp"
+    temporary = f"{target}.{os.urandom(4).hex()}.tmp"
     mode = 0o600 if private else 0o666
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
     try:
