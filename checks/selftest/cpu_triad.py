@@ -72,12 +72,17 @@ def triad(test: MemorySelfTest, cpu: Cpu, numa: Numa, expect: Expectations) -> I
     nodes = test.bandwidth.value.nodes
     for node in nodes:
         yield _node(test, node, [other for other in nodes if other is not node], _peak(cpu, numa))
+    if len(numa.with_cpus) > 1:
+        yield _between(test)
+
+
+def _between(test: MemorySelfTest) -> Finding:
+    """The finding of what is from node to node."""
     if "matrix" in test.not_run:
-        yield skipped(ID, HOST, f"not measured from node to node: {test.not_run['matrix']}")
-    elif isinstance(test.matrix, Unknown):
-        yield undetermined(ID, HOST, "the bandwidth from node to node was not measured", because=test.matrix)
-    else:
-        yield _matrix(test, test.matrix.value)
+        return skipped(ID, HOST, f"not measured from node to node: {test.not_run['matrix']}")
+    if isinstance(test.matrix, Unknown):
+        return undetermined(ID, HOST, "the bandwidth from node to node was not measured", because=test.matrix)
+    return _matrix(test, test.matrix.value)
 
 
 def _peak(cpu: Cpu, numa: Numa) -> float | None:
