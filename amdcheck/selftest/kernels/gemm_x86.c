@@ -194,8 +194,10 @@ static uint32_t word_at(const uint8_t *row, uint64_t bytes, uint64_t word) {
     return value;
 }
 
+#define INLINE static inline __attribute__((always_inline))
+
 /* Four rows of four words become four words of each row. */
-static void transpose(uint32_t *to, uint64_t stride, const uint8_t *from, uint64_t row_bytes) {
+INLINE void transpose(uint32_t *to, uint64_t stride, const uint8_t *from, uint64_t row_bytes) {
     const __m128i r0 = _mm_loadu_si128((const __m128i *)from);
     const __m128i r1 = _mm_loadu_si128((const __m128i *)(from + row_bytes));
     const __m128i r2 = _mm_loadu_si128((const __m128i *)(from + 2 * row_bytes));
@@ -209,7 +211,7 @@ static void transpose(uint32_t *to, uint64_t stride, const uint8_t *from, uint64
 }
 
 /* Two rows of four words become two words of each row. */
-static void transpose_two(uint32_t *to, uint64_t stride, const uint8_t *from, uint64_t row_bytes) {
+INLINE void transpose_two(uint32_t *to, uint64_t stride, const uint8_t *from, uint64_t row_bytes) {
     const __m128i r0 = _mm_loadu_si128((const __m128i *)from);
     const __m128i r1 = _mm_loadu_si128((const __m128i *)(from + row_bytes));
     const __m128i low = _mm_unpacklo_epi32(r0, r1), high = _mm_unpackhi_epi32(r0, r1);
@@ -219,28 +221,39 @@ static void transpose_two(uint32_t *to, uint64_t stride, const uint8_t *from, ui
     _mm_storel_epi64((__m128i *)(to + 3 * stride), _mm_unpackhi_epi64(high, high));
 }
 
-/* Rows of a from `first`, as panels of g->rows rows: step after step, the rows' words side by side. */
-static void pack_a(const struct amdcheck_gemm *g, uint32_t *to, const uint8_t *a, uint64_t row_bytes, uint64_t rows,
-                   uint64_t first, uint64_t steps, uint64_t padded) {
-    for (uint64_t i = 0; i < rows; i += g->rows, to += g->rows * padded) {
-        const uint64_t here = least(g->rows, rows - i);
+/* Rows of a from `first`, as panels of `tile` rows: step after step, the rows' words side by side. */
+INLINE void pack_rows(uint64_t tile, uint32_t *to, const uint8_t *a, uint64_t row_bytes, uint64_t rows, uint64_t first,
+                      uint64_t steps, uint64_t padded) {
+    for (uint64_t i = 0; i < rows; i += tile, to += tile * padded) {
+        const uint64_t here = least(tile, rows - i);
         const uint64_t whole = row_bytes / 4 > first ? least(steps, row_bytes / 4 - first) & ~UINT64_C(3) : 0;
         uint64_t row = 0;
         for (; row + 4 <= here; row += 4)
             for (uint64_t s = 0; s < whole; s += 4)
-                transpose(to + s * g->rows + row, g->rows, a + (i + row) * row_bytes + 4 * (first + s), row_bytes);
+                transpose(to + s * tile + row, tile, a + (i + row) * row_bytes + 4 * (first + s), row_bytes);
         for (; row + 2 <= here; row += 2)
             for (uint64_t s = 0; s < whole; s += 4)
-                transpose_two(to + s * g->rows + row, g->rows, a + (i + row) * row_bytes + 4 * (first + s), row_bytes);
+                transpose_two(to + s * tile + row, tile, a + (i + row) * row_bytes + 4 * (first + s), row_bytes);
         for (uint64_t s = 0; s < padded; s++)
-            for (uint64_t r = s < whole ? row : 0; r < g->rows; r++)
-                to[s * g->rows + r] =
-                    r < here && s < steps ? word_at(a + (i + r) * row_bytes, row_bytes, first + s) : 0;
+            for (uint64_t r = s < whole ? row : 0; r < tile; r++)
+                to[s * tile + r] = r < here && s < steps ? word_at(a + (i + r) * row_bytes, row_bytes, first + s) : 0;
     }
 }
 
+/* The tiles that there are, written out: packing is a tenth of a small product, and measurably faster where the
+ * compiler knows the strides. */
+static void pack_a(const struct amdcheck_gemm *g, uint32_t *to, const uint8_t *a, uint64_t row_bytes, uint64_t rows,
+                   uint64_t first, uint64_t steps, uint64_t padded) {
+    if (g->rows == 14)
+        pack_rows(14, to, a, row_bytes, rows, first, steps, padded);
+    else if (g->rows == 6)
+        pack_rows(6, to, a, row_bytes, rows, first, steps, padded);
+    else
+        pack_rows(g->rows, to, a, row_bytes, rows, first, steps, padded);
+}
+
 /* Sixteen columns of `group` rows become sixteen words. */
-static void interleave(uint32_t *to, const uint8_t *b, uint64_t row_bytes, uint32_t group) {
+INLINE void interleave(uint32_t *to, const uint8_t *b, uint64_t row_bytes, uint32_t group) {
     __m128i *words = (__m128i *)to;
     if (group == 1) {
         memcpy(to, b, 64);
@@ -265,27 +278,45 @@ static void interleave(uint32_t *to, const uint8_t *b, uint64_t row_bytes, uint3
     }
 }
 
-/* Columns of b as panels of g->lanes columns: step after step, the columns' words side by side. */
+/* One step of a panel of b: `columns` columns of `rows` rows become words, and zeros what the panel has beyond them. */
+INLINE void pack_step(uint64_t group, uint64_t lanes, uint32_t *to, const uint8_t *b, uint64_t row_bytes,
+                      uint64_t columns, uint64_t rows) {
+    const uint64_t size = 4 / group; /* bytes of one number */
+    if (columns >= lanes && rows >= group) {
+        for (uint64_t l = 0; l < lanes; l += 16)
+            interleave(to + l, b + l * size, row_bytes, group);
+        return;
+    }
+    memset(to, 0, 4 * lanes);
+    for (uint64_t p = 0; p < least(group, rows); p++)
+        for (uint64_t l = 0; l < least(lanes, columns); l++)
+            memcpy((uint8_t *)(to + l) + p * size, b + p * row_bytes + l * size, size);
+}
+
+/* Columns of b from `column`, as panels of `lanes` columns: step after step, the columns' words side by side. A few rows
+ * at a time, from the left to the right: the processor sees streams and prefetches them, which it does not down a
+ * column. */
+#define STREAMS 8
+INLINE void pack_columns(uint64_t group, uint64_t lanes, uint32_t *to, const uint8_t *b, uint64_t n, uint64_t k,
+                         uint64_t column, uint64_t columns, uint64_t first, uint64_t padded) {
+    const uint64_t size = 4 / group, row_bytes = n * size;
+    for (uint64_t top = 0; top < padded; top += STREAMS)
+        for (uint64_t j = 0; j < columns; j += lanes)
+            for (uint64_t s = top; s < least(top + STREAMS, padded); s++) {
+                const uint64_t row = least((first + s) * group, k); /* behind the last one there is nothing */
+                pack_step(group, lanes, to + j * padded + s * lanes, b + row * row_bytes + (column + j) * size,
+                          row_bytes, columns - j, k - row);
+            }
+}
+
+#define COLUMNS(group_, lanes_)                                                                                        \
+    if (g->group == group_ && g->lanes == lanes_)                                                                      \
+        return pack_columns(group_, lanes_, to, b, n, k, column, columns, first, padded);
+
 static void pack_b(const struct amdcheck_gemm *g, uint32_t *to, const uint8_t *b, uint64_t n, uint64_t k,
                    uint64_t column, uint64_t columns, uint64_t first, uint64_t padded) {
-    const uint64_t size = 4 / g->group; /* bytes of one number */
-    for (uint64_t j = 0; j < columns; j += g->lanes, to += g->lanes * padded) {
-        const uint64_t here = least(g->lanes, columns - j);
-        for (uint64_t s = 0; s < padded; s++) {
-            const uint64_t row = (first + s) * g->group;
-            const uint8_t *from = b + (row * n + column + j) * size;
-            uint32_t *words = to + s * g->lanes;
-            if (here == g->lanes && row + g->group <= k) {
-                for (uint64_t l = 0; l < g->lanes; l += 16)
-                    interleave(words + l, from + l * size, n * size, g->group);
-                continue;
-            }
-            memset(words, 0, 4 * g->lanes);
-            for (uint64_t p = 0; p < g->group && row + p < k; p++)
-                for (uint64_t l = 0; l < here; l++)
-                    memcpy((uint8_t *)(words + l) + p * size, from + (p * n + l) * size, size);
-        }
-    }
+    COLUMNS(1, 16) COLUMNS(1, 32) COLUMNS(2, 32) COLUMNS(4, 16) COLUMNS(4, 32)
+    pack_columns(g->group, g->lanes, to, b, n, k, column, columns, first, padded);
 }
 
 /* A tile that hangs over the edge of c is computed aside. */
