@@ -269,7 +269,7 @@ def test_a_plugin_that_breaks_only_when_it_is_imported_again_is_named(name: str,
 # What a module does while it is imported, and may: its check is judged.
 NOISY_IMPORTS = {
     "prints": "print('{' * 1_000_000, flush=True)\nprint('x' * 1_000_000, file=sys.stderr, flush=True)",
-    "has_a_long_page": "fine.__doc__ = ('word ' * 300 + '\\n') * 400\ncheck('cpu.long-page', title='L', level='deep')(fine)",
+    "has_a_long_page": "fine.__doc__ = ('word ' * 300 + '\\n') * 400\ncheck('cpu.long', title='L', level='deep')(fine)",
     "writes": "[os.write(fd, b'{' * 100) for fd in (0, 1, 2)]",
     "forks": "os.fork()",
     "forks_a_sleeper": "if os.fork() == 0:\n    os.setsid()\n    time.sleep(600)",
