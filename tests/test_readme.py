@@ -55,6 +55,10 @@ def test_exit_table_is_the_one_of_the_code() -> None:
         "the report could not be written": tuple(event_exit("report-lost", style) for style in STYLES),
         "a bug of amdcheck": tuple(event_exit("bug", style) for style in STYLES),
         "another run is going on": tuple(event_exit("locked", style) for style in STYLES),
+        "resource limits, or a foreign file in the lock's place, keep it from running": tuple(
+            event_exit("prevented", style) for style in STYLES
+        ),
+        "ended by SIGHUP": tuple(event_exit("sighup", style) for style in STYLES),
         "ended by SIGINT": tuple(event_exit("sigint", style) for style in STYLES),
         "ended by SIGTERM": tuple(event_exit("sigterm", style) for style in STYLES),
     }

@@ -82,7 +82,7 @@ def _open_special(path: Path) -> int:
     end = time.monotonic() + _READER_SECONDS
     while True:
         try:
-            return os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+            return os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
         except OSError as error:
             if error.errno != errno.ENXIO:
                 raise
