@@ -24,14 +24,16 @@ SCRIPTS = {id: step for id, step in STEPS.items() if step.argv[0] == "sh"}
 # What asks for root, wherever it stands in a command: programs, and writing to what root owns.
 NEED_ROOT = re.compile(
     r"\b(dmesg|journalctl -k|modprobe(?!\.)|usermod|udevadm|dmidecode|sysctl -w|lspci -vv|systemctl reboot|chmod"
-    r"|dkms autoinstall|apt-get|dnf|zypper|update-initramfs|dracut|update-alternatives)\b"
+    r"|cpupower frequency-set|turbostat|dkms autoinstall|apt-get|dnf|zypper|update-initramfs|dracut"
+    r"|update-alternatives)\b"
     r"|(> ?|tee )/(sys|etc)/|> (driver|current)"
 )
 # Programs of every host, and those of what the remedy is about.
 PROGRAMS = {
-    "amdcheck", "awk", "cat", "chmod", "cpuid", "dkms", "dmesg", "dmidecode", "dpkg-query", "dracut", "env", "findmnt",
-    "grep", "head", "journalctl", "ls", "lspci", "modprobe", "namei", "ps", "rm", "rpm", "sh", "sysctl", "systemctl",
-    "tuned-adm", "update-alternatives", "update-initramfs", "usermod", "which", "apt-get", "dnf", "zypper",
+    "amdcheck", "apt-get", "awk", "cat", "chmod", "cpuid", "cpupower", "dkms", "dmesg", "dmidecode", "dnf",
+    "dpkg-query", "dracut", "env", "findmnt", "grep", "head", "journalctl", "ls", "lscpu", "lspci", "modprobe",
+    "namei", "ps", "rm", "rpm", "sh", "sysctl", "systemctl", "tuned-adm", "turbostat", "update-alternatives",
+    "update-initramfs", "usermod", "which", "zypper",
 }  # fmt: skip
 
 
