@@ -133,6 +133,19 @@ def has_amd_cpu(cpu: Cpu) -> str | None:
     return None
 
 
+def nominal_hz(host: Host, cpu: int) -> Value[float]:
+    """What the firmware calls the nominal clock (CPPC, written in MHz); virtual machines have none."""
+    return host.read(f"{FOLDER}/cpu{cpu}/acpi_cppc/nominal_freq").parse(_mhz)
+
+
+def _mhz(text: str) -> float:
+    """In Hz. Firmware that does not know the clock writes 0."""
+    value = int(text)
+    if value <= 0:
+        raise ValueError("the firmware names no nominal clock")
+    return 1e6 * value
+
+
 def _distinct(package_of: dict[int, int]) -> int:
     return len(set(package_of.values()))
 

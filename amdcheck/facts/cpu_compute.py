@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from amdcheck.facts.cpu import Cpu
+from amdcheck.facts.cpu import Cpu, nominal_hz
 from amdcheck.facts.readings import Reading
 from amdcheck.facts.registry import fact
 from amdcheck.facts.selftests import (
@@ -133,17 +133,9 @@ class ComputeSelfTest(Group, frozen=True, kw_only=True):
             cpu=chosen,
             clock=step_of(document, lambda d: (d.clock, d.clock.result)),
             products=document.parse(_by_name),
-            nominal_hz=host.read(f"/sys/devices/system/cpu/cpu{chosen or 0}/acpi_cppc/nominal_freq").parse(_mhz),
+            nominal_hz=nominal_hz(host, chosen or 0),
         )
 
 
 def _by_name(document: _Document) -> dict[str, ProductRun]:
     return {run.name: run for run in document.products}
-
-
-def _mhz(text: str) -> float:
-    """CPPC's nominal frequency, written in MHz, as Hz. Firmware that does not know it writes 0."""
-    value = int(text)
-    if value <= 0:
-        raise ValueError("the firmware names no nominal clock")
-    return 1e6 * value

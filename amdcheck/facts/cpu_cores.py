@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from amdcheck.facts.cpu import FOLDER, Cpu
+from amdcheck.facts.cpu import Cpu, nominal_hz
 from amdcheck.facts.registry import fact
 from amdcheck.facts.selftests import TIMEOUT_S, Group, GroupDocument, Step, allowing_busy, document_of
 from amdcheck.host.protocol import Host, SelfTest
@@ -122,7 +122,7 @@ class CoresSelfTest(Group, frozen=True, kw_only=True):
             operations=known.operations if known else 0,
             cycles=known.cycles if known else 0,
             ports_operations=known.ports_operations if known else 0,
-            nominal_hz={run.cpu: _nominal_hz(host, run.cpu) for run in alone},
+            nominal_hz={run.cpu: nominal_hz(host, run.cpu) for run in alone},
         )
 
     def clock(self, result: CoreResult) -> float:
@@ -190,16 +190,3 @@ def slow_groups(rates: dict[tuple[int, ...], float]) -> list[tuple[int, ...]]:
         if rate < least * statistics.median(others):
             slow.append(group)
     return slow
-
-
-def _nominal_hz(host: Host, cpu: int) -> Value[float]:
-    """What the firmware calls the nominal clock (CPPC); virtual machines have none."""
-    return host.read(f"{FOLDER}/cpu{cpu}/acpi_cppc/nominal_freq").parse(mhz)
-
-
-def mhz(text: str) -> float:
-    """CPPC's frequencies are written in MHz; here in Hz. Firmware that does not know one writes 0."""
-    value = int(text)
-    if value <= 0:
-        raise ValueError("the firmware names no nominal clock")
-    return 1e6 * value

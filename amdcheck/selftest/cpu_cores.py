@@ -152,7 +152,7 @@ def _side_by_side(library: Library, gemm: Gemm, cpus: Sequence[int], window_s: f
         except OSError as error:  # no more processes are allowed
             started.append(Ended(ended="failed", detail=f"{type(error).__name__}: {error}", result=None))
     os.close(tell_ready)
-    _wait_for(ready, len(cpus))
+    _wait_for(ready, sum(isinstance(one, Isolated) for one in started))
     stolen = _stolen(cpus)
     os.write(go, _GO.pack(time.monotonic() + 0.001 + 1e-5 * len(cpus)) * len(cpus))
     os.close(go)
