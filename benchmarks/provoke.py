@@ -124,7 +124,7 @@ def bound_to(cpus: set[int]) -> Iterator[None]:
 @contextmanager
 def cpu_quota(cpus: float) -> Iterator[None]:
     """This process and those it starts have so many CPUs, by a control group. Raises Unavailable."""
-    folder, files = _new_group(cpus)
+    home, folder, files = _new_group(cpus)
     try:
         folder.mkdir()
         for name, text in files.items():
@@ -133,7 +133,6 @@ def cpu_quota(cpus: float) -> Iterator[None]:
         if folder.is_dir():
             folder.rmdir()
         raise Unavailable(f"no control group with a CPU quota can be made: {error}") from error
-    home = folder.parent
     try:
         (folder / "cgroup.procs").write_text(str(os.getpid()))
         yield
@@ -148,15 +147,18 @@ def has_cgroups() -> bool:
     return Path("/sys/fs/cgroup/cpu").is_dir() or (controllers.is_file() and "cpu" in controllers.read_text().split())
 
 
-def _new_group(cpus: float) -> tuple[Path, dict[str, str]]:
-    """A folder for a group below our own, and what makes it a quota: in version 1, else in version 2."""
+def _new_group(cpus: float) -> tuple[Path, Path, dict[str, str]]:
+    """Our own group, a folder for a new one and what makes it a quota: below ours in version 1, else in version 2."""
     quota, name = f"{round(100_000 * cpus)}", f"amdcheck-quota-{os.getpid()}"
+    ours = "/"
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
+        ours = path if controllers == "" else ours
         if "cpu" in controllers.split(","):
             top = Path("/sys/fs/cgroup", controllers)
             top = top if top.is_dir() else Path("/sys/fs/cgroup/cpu")
-            return top / path.lstrip("/") / name, {"cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": quota}
+            home = top / path.lstrip("/")
+            return home, home / name, {"cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": quota}
     top = Path("/sys/fs/cgroup")
     if not (top / "cgroup.controllers").is_file():
         raise Unavailable("no control groups are mounted here")
@@ -166,7 +168,7 @@ def _new_group(cpus: float) -> tuple[Path, dict[str, str]]:
             with_cpu.write_text("+cpu")
         except OSError as error:
             raise Unavailable(f"the CPU controller is not given to groups here: {error}") from error
-    return top / name, {"cpu.max": f"{quota} 100000"}
+    return top / ours.lstrip("/"), top / name, {"cpu.max": f"{quota} 100000"}
 
 
 def apart(step: Callable[[], list[Finding]]) -> list[Finding]:

@@ -40,7 +40,9 @@ def run(params: tuple[str, ...]) -> Record:
     """Choose CPUs, measure some alone and then all together."""
     names = tuple(name for name in params if name != ALLOW_BUSY)
     allowed = sorted(os.sched_getaffinity(0))
-    told: Record = {"lacks": None, "busy": None, "allowed": allowed, "quota": None, "alone": [], "together": []}
+    before = cgroup.quotas()
+    told: Record = {"lacks": None, "busy": None, "allowed": allowed, "alone": [], "together": []}
+    told["quota"] = cgroup.tightest(before, before)
     try:
         library = load()
         gemm = next((found for name in names if (found := library.find_gemm(name)) is not None), None)
@@ -53,7 +55,6 @@ def run(params: tuple[str, ...]) -> Record:
         return {**told, "lacks": str(missing)}
     except Busy as busy:
         return {**told, "busy": str(busy)}
-    before = cgroup.quotas()
     operations, ports = 2 * SHAPE[0] * SHAPE[1] * SHAPE[2], PORTS * gemm.ports_operations
     told |= {"operations": operations, "ports_operations": ports, "cycles": 300 * CHAIN}
 

@@ -59,7 +59,7 @@ def scaling(test: CoresSelfTest, cpu: Cpu, expect: Expectations) -> Iterator[Fin
     """
     nothing = not_measured(ID, test, expect)
     if nothing is not None:
-        yield nothing
+        yield (_limited(test, cpu) if test.busy is not None else None) or nothing
         return
     if not test.products:
         yield skipped(ID, HOST, "the kernel offers neither FMA nor AVX2, by which the cores are compared")
@@ -99,11 +99,9 @@ def _wrong(test: CoresSelfTest, run: CoreRun) -> Finding:
     )
 
 
-def _whole(test: CoresSelfTest, cpu: Cpu) -> Finding:
-    """The finding of the machine: what we may use first, then what was taken from us, then what the cores do."""
-    online = cpu.online.or_none() or test.allowed
-    allowed = shown("sched_getaffinity", format_cpulist(test.allowed), note="CPUs that amdcheck may run on")
-    quota = test.quota
+def _limited(test: CoresSelfTest, cpu: Cpu) -> Finding | None:
+    """What keeps programs from the CPUs, however idle those are: a quota, or an affinity to one."""
+    quota, allowed = test.quota, _allowed(test)
     if quota is not None and (quota.throttled or quota.cpus < len(test.allowed)):
         return warned(
             f"{ID}/throttled-by-quota",
@@ -113,6 +111,7 @@ def _whole(test: CoresSelfTest, cpu: Cpu) -> Finding:
             allowed,
             remedy=remedy(f"{ID}/throttled-by-quota"),
         )
+    online = cpu.online.or_none() or test.allowed
     if len(test.allowed) == 1 and len(online) > 1:
         return warned(
             f"{ID}/pinned",
@@ -122,6 +121,19 @@ def _whole(test: CoresSelfTest, cpu: Cpu) -> Finding:
             evidence(cpu.online.parse(format_cpulist), note="online"),
             remedy=remedy(f"{ID}/pinned"),
         )
+    return None
+
+
+def _allowed(test: CoresSelfTest) -> Evidence:
+    return shown("sched_getaffinity", format_cpulist(test.allowed), note="CPUs that amdcheck may run on")
+
+
+def _whole(test: CoresSelfTest, cpu: Cpu) -> Finding:
+    """The finding of the machine: what limits us first, then what the cores do."""
+    limited, allowed = _limited(test, cpu), _allowed(test)
+    if limited is not None:
+        return limited
+    online = cpu.online.or_none() or test.allowed
     if len(online) == 1:
         return skipped(ID, HOST, "this machine has one CPU", allowed)
     if not test.together:

@@ -115,6 +115,15 @@ def test_on_a_machine_in_use_nothing_is_measured(check: str) -> None:
     assert (found.evidence[0].value, found.evidence[0].volatile) == (why, True)
 
 
+def test_on_a_machine_in_use_a_quota_is_told_all_the_same() -> None:
+    quota = {"path": "/sys/fs/cgroup/x", "cpus": 4.0, "throttled": 0, "throttled_s": 0.0}
+
+    def busy(document: Document) -> None:
+        document |= {"busy": "all in use", "alone": [], "together": [], "quota": quota}
+
+    assert told(judge(SCALING, Changed(ROME, busy))) == [(f"{SCALING}/throttled-by-quota", "host", "warn")]
+
+
 def test_with_one_idle_cpu_scaling_is_busy_and_its_neighbour_is_judged() -> None:
     def one_idle(document: Document) -> None:
         document |= {"alone": document["alone"][:1], "together": []}

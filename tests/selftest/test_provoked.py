@@ -55,14 +55,21 @@ def the(found: list[Finding], id: str) -> Finding:
     return one
 
 
-def test_a_hog_on_the_only_cpu_makes_it_busy() -> None:
+def test_hogs_on_every_cpu_make_them_busy() -> None:
+    with hogs([FIRST, *OTHERS]):
+        found = findings([SCALING, NEIGHBOUR])
+    assert {(f.id, f.status) for f in found} == {(f"{SCALING}/busy", "skip"), (f"{NEIGHBOUR}/busy", "skip")}
+    assert "the least of them CPU " in (found[0].evidence[0].value or "")
+
+
+@pytest.mark.skipif(not OTHERS, reason="one CPU")
+def test_a_hog_on_the_only_cpu_that_is_allowed_leaves_its_being_pinned_to_be_told() -> None:
     def step() -> list[Finding]:
         with bound_to({FIRST}), hogs([FIRST]):
             return findings([SCALING, NEIGHBOUR])
 
     found = apart(step)
-    assert {(f.id, f.status) for f in found} == {(f"{SCALING}/busy", "skip"), (f"{NEIGHBOUR}/busy", "skip")}
-    assert f"the least of them CPU {FIRST} " in (found[0].evidence[0].value or "")
+    assert {(f.id, f.status) for f in found} == {(f"{SCALING}/pinned", "warn"), (f"{NEIGHBOUR}/busy", "skip")}
 
 
 def test_a_hog_beside_an_allowed_self_test_disturbs_it_and_its_value_stays_right() -> None:
