@@ -6,8 +6,8 @@ announcement, ends the process, and starts another one that knows which path to 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal, Protocol
+from collections.abc import Callable, Sequence
+from typing import Literal, Protocol, TypeVar
 
 from amdcheck.host.capture import command_key, selftest_key
 from amdcheck.host.paths import IDENTITY_SOURCE, SYSTEM_SOURCE, UDEV_SOURCE
@@ -25,6 +25,8 @@ from amdcheck.host.protocol import (
     UdevDevice,
 )
 from amdcheck.model.value import Known, Unknown, Value
+
+T = TypeVar("T")
 
 FILE_SECONDS = 2.0
 GRACE_SECONDS = 2.0  # for a command to be ended after its own deadline
@@ -60,96 +62,34 @@ class GuardedHost:
         self._anything_hung = bool(hung_paths or hung_folders)
 
     def read(self, path: str, *, limit: int = READ_LIMIT) -> Value[str]:
-        if self._anything_hung and self._is_hung(path):
-            return _blocked(path)
-        self._begin(path, FILE_SECONDS)
-        try:
-            return self._inner.read(path, limit=limit)
-        finally:
-            self._end()
+        return self._ask(path, lambda: self._inner.read(path, limit=limit))
 
     def read_bytes(self, path: str, *, limit: int = READ_LIMIT) -> Value[bytes]:
-        if self._anything_hung and self._is_hung(path):
-            return _blocked(path)
-        self._begin(path, FILE_SECONDS)
-        try:
-            return self._inner.read_bytes(path, limit=limit)
-        finally:
-            self._end()
+        return self._ask(path, lambda: self._inner.read_bytes(path, limit=limit))
 
     def entries(self, path: str) -> Value[tuple[str, ...]]:
-        if self._anything_hung and self._is_hung(path):
-            return _blocked(path)
-        self._begin(path, FILE_SECONDS)
-        try:
-            return self._inner.entries(path)
-        finally:
-            self._end()
+        return self._ask(path, lambda: self._inner.entries(path))
 
     def link(self, path: str) -> Value[str]:
-        if self._anything_hung and self._is_hung(path):
-            return _blocked(path)
-        self._begin(path, FILE_SECONDS)
-        try:
-            return self._inner.link(path)
-        finally:
-            self._end()
+        return self._ask(path, lambda: self._inner.link(path))
 
     def resolve(self, path: str) -> Value[str]:
-        if self._anything_hung and self._is_hung(path):
-            return _blocked(path)
-        self._begin(path, FILE_SECONDS)
-        try:
-            return self._inner.resolve(path)
-        finally:
-            self._end()
+        return self._ask(path, lambda: self._inner.resolve(path))
 
     def stat(self, path: str) -> Value[Stat]:
-        if self._anything_hung and self._is_hung(path):
-            return _blocked(path)
-        self._begin(path, FILE_SECONDS)
-        try:
-            return self._inner.stat(path)
-        finally:
-            self._end()
+        return self._ask(path, lambda: self._inner.stat(path))
 
     def probe_open(self, path: str) -> Value[OpenOutcome]:
-        if self._anything_hung and self._is_hung(path):
-            return _blocked(path)
-        self._begin(path, FILE_SECONDS)
-        try:
-            return self._inner.probe_open(path)
-        finally:
-            self._end()
+        return self._ask(path, lambda: self._inner.probe_open(path))
 
     def udev(self, nodes: Sequence[str]) -> Value[tuple[UdevDevice, ...]]:
-        if not nodes:
-            return Known((), UDEV_SOURCE)
-        if UDEV_SOURCE in self._hung_paths:
-            return _blocked(UDEV_SOURCE)
-        self._begin(UDEV_SOURCE, FILE_SECONDS)
-        try:
-            return self._inner.udev(nodes)
-        finally:
-            self._end()
+        return self._ask(UDEV_SOURCE, lambda: self._inner.udev(nodes)) if nodes else Known((), UDEV_SOURCE)
 
     def system(self) -> Value[SystemAnswers]:
-        if SYSTEM_SOURCE in self._hung_paths:
-            return _blocked(SYSTEM_SOURCE)
-        self._begin(SYSTEM_SOURCE, FILE_SECONDS)
-        try:
-            return self._inner.system()
-        finally:
-            self._end()
+        return self._ask(SYSTEM_SOURCE, lambda: self._inner.system())
 
     def identity(self) -> Value[Identity]:
-        if IDENTITY_SOURCE in self._hung_paths:
-            return _blocked(IDENTITY_SOURCE)
-        self._begin(IDENTITY_SOURCE, FILE_SECONDS)
-        try:
-            return self._inner.identity()
-        finally:
-            self._end()
+        return self._ask(IDENTITY_SOURCE, lambda: self._inner.identity())
 
     def run(self, commands: Sequence[Command]) -> tuple[Value[CommandResult], ...]:
         keys = [command_key(command.argv) for command in commands]
@@ -164,16 +104,16 @@ class GuardedHost:
 
     def selftest(self, test: SelfTest) -> Value[SelfTestResult]:
         key = f"selftest {selftest_key(test.name, test.params, test.python)}"
-        if key in self._hung_paths:
-            return _blocked(key)
-        self._begin(key, test.timeout_s + GRACE_SECONDS)
+        return self._ask(key, lambda: self._inner.selftest(test), seconds=test.timeout_s + GRACE_SECONDS)
+
+    def _ask(self, what: str, ask: Callable[[], Value[T]], *, seconds: float = FILE_SECONDS) -> Value[T]:
+        if self._anything_hung and (what in self._hung_paths or what.startswith(self._hung_folders)):
+            return _blocked(what)
+        self._begin(what, seconds)
         try:
-            return self._inner.selftest(test)
+            return ask()
         finally:
             self._end()
-
-    def _is_hung(self, path: str) -> bool:
-        return path in self._hung_paths or path.startswith(self._hung_folders)
 
 
 def _blocked(source: str) -> Unknown:
