@@ -33,8 +33,8 @@ ID = "selftest.cpu.neighbour"
 def neighbour(test: CoresSelfTest, expect: Expectations) -> Iterator[Finding]:
     """Tells a core that somebody shares from one whose clock is held down, on a few idle CPUs one after the other.
 
-    Looks at three rates on the same CPU in the same milliseconds: a chain of multiplications of which each waits for
-    the one before (the clock), multiply-adds on registers alone (what the ports take), and small matrix products (what
+    Looks at three rates on the same CPU in the same milliseconds: chains of instructions of which each waits for the
+    one before (the clock), multiply-adds on registers alone (what the ports take), and small matrix products (what
     the whole core does). Somebody on the other thread of the core leaves the chain as fast as it is and slows the
     products. A core that is throttled slows all three alike. The clock is held against the firmware's nominal clock
     (CPPC), and where there is none, as in virtual machines, against the fastest of the CPUs that were measured.
