@@ -7,19 +7,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import partial
 
 from msgspec import Struct
 
 from amdcheck.facts.cpuinfo import CpuInfo, decimal
-from amdcheck.facts.cpulist import ID_LIMIT, format_cpulist, parse_cpulist, parse_cpumap
+from amdcheck.facts.cpulist import format_cpulist, not_empty, numbered, parse_cpulist, parse_cpumap
 from amdcheck.facts.registry import fact
+from amdcheck.facts.text import stripped
 from amdcheck.host.protocol import Host
 from amdcheck.knowledge.epyc import AMD, Generation, Series, generation, series
 from amdcheck.knowledge.isa import isa_table
 from amdcheck.model.value import Known, Unknown, Value
 
 FOLDER = "/sys/devices/system/cpu"
-_CPU_FOLDER = re.compile(r"cpu([0-9]{1,5})")
 _INDEX = re.compile(r"index[0-9]{1,2}")
 _SIZE = re.compile(r"([0-9]{1,9})K")
 _GAPS = 8  # as many are kept; one is enough to say that something was not read
@@ -160,25 +161,14 @@ def _list(host: Host, name: str) -> Value[tuple[int, ...]]:
 
 def _online(host: Host, info: CpuInfo) -> Value[tuple[int, ...]]:
     """The kernel's list; where a recording lacks it, the CPU folders without `online` 0; then /proc/cpuinfo."""
-    listed = _list(host, "online").parse(_not_empty)
+    listed = _list(host, "online").parse(not_empty)
     if isinstance(listed, Known):
         return listed
-    folders = host.entries(FOLDER).parse(_cpu_numbers)
+    folders = host.entries(FOLDER).parse(partial(numbered, prefix="cpu")).parse(not_empty)
     if isinstance(folders, Known):
         off = {cpu for cpu in folders.value if host.read(f"{FOLDER}/cpu{cpu}/online").or_none() in ("0", "0\n")}
-        return folders.parse(lambda cpus: _not_empty(tuple(cpu for cpu in cpus if cpu not in off)))
+        return folders.parse(lambda cpus: not_empty(tuple(cpu for cpu in cpus if cpu not in off)))
     return info.processors if isinstance(info.processors, Known) else listed
-
-
-def _not_empty(cpus: tuple[int, ...]) -> tuple[int, ...]:
-    if not cpus:
-        raise ValueError("no CPU is listed")
-    return cpus
-
-
-def _cpu_numbers(names: tuple[str, ...]) -> tuple[int, ...]:
-    matches = (_CPU_FOLDER.fullmatch(name) for name in names)
-    return _not_empty(tuple(sorted(number for m in matches if m and (number := int(m[1])) < ID_LIMIT)))
 
 
 class _CpuSets:
@@ -313,7 +303,7 @@ class _CacheReader:
 
 
 def _kib(text: str) -> int:
-    match = _SIZE.fullmatch(text.strip("\0 \t\r\n"))
+    match = _SIZE.fullmatch(stripped(text))
     if match is None:
         raise ValueError(f"not a cache size: {text[:60]!r}")
     return int(match[1])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from amdcheck.facts.text import stripped
+
 # Far above any kernel's NR_CPUS (8192 today), far below what would hurt: a hostile "0-99999999999" is refused.
 ID_LIMIT = 1 << 16
 
@@ -17,9 +19,8 @@ def parse_cpulist(text: str) -> tuple[int, ...]:
     """The numbers of a list such as 0-5,48-53, ascending; empty text is the empty set.
 
     Raises ValueError for anything that the kernel does not print, and for numbers from ID_LIMIT on.
-    Some trees end the file with a NUL (a recording habit); it is dropped.
     """
-    text = text.strip("\0 \t\r\n")
+    text = stripped(text)
     numbers: list[int] = []
     for part in text.split(",") if text else ():
         match = _RANGE.fullmatch(part)
@@ -38,13 +39,26 @@ def parse_cpumap(text: str) -> tuple[int, ...]:
 
     Raises ValueError for anything that the kernel does not print, and for more than ID_LIMIT bits.
     """
-    text = text.strip("\0 \t\r\n")
+    text = stripped(text)
     groups = text.split(",")
     if len(groups) > _GROUPS_LIMIT or any(_GROUP.fullmatch(group) is None for group in groups):
         raise ValueError(f"not a mask: {_excerpt(text)}")
     # Only the first group may be shorter than its 8 digits; ARM and small kernels print it so.
     bits = int("".join(group.zfill(8) for group in groups), 16)
     return tuple(number for number, bit in enumerate(reversed(f"{bits:b}")) if bit == "1")
+
+
+def numbered(names: Iterable[str], prefix: str) -> tuple[int, ...]:
+    """The numbers of a folder's entries cpu0, cpu1 ... (prefix "cpu"), ascending."""
+    matches = (re.fullmatch(rf"{prefix}([0-9]{{1,5}})", name) for name in names)
+    return tuple(sorted(number for match in matches if match and (number := int(match[1])) < ID_LIMIT))
+
+
+def not_empty(numbers: tuple[int, ...]) -> tuple[int, ...]:
+    """The numbers, of which there must be some: no machine is without a CPU or a node. Raises ValueError."""
+    if not numbers:
+        raise ValueError("nothing is listed")
+    return numbers
 
 
 def format_cpulist(numbers: Iterable[int]) -> str:

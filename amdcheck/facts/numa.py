@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import partial
 
 from msgspec import Struct
 
-from amdcheck.facts.cpulist import ID_LIMIT, parse_cpulist, parse_cpumap
+from amdcheck.facts.cpulist import ID_LIMIT, not_empty, numbered, parse_cpulist, parse_cpumap
 from amdcheck.facts.registry import fact
+from amdcheck.facts.text import stripped
 from amdcheck.host.protocol import Host
 from amdcheck.model.value import Known, Value
 
 FOLDER = "/sys/devices/system/node"
-_NODE_FOLDER = re.compile(r"node([0-9]{1,5})")
 _MEM_TOTAL = re.compile(r"MemTotal:\s*([0-9]{1,15}) kB")
 _DISTANCE = re.compile(r"[0-9]{1,3}")
 
@@ -40,8 +41,8 @@ class Numa(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def read(cls, host: Host) -> Numa:
-        folders = host.entries(FOLDER).parse(_node_ids)
-        listed = host.read(f"{FOLDER}/online").parse(parse_cpulist).parse(_not_empty)
+        folders = host.entries(FOLDER).parse(partial(numbered, prefix="node"))
+        listed = host.read(f"{FOLDER}/online").parse(parse_cpulist).parse(not_empty)
         there = folders.value if isinstance(folders, Known) else ()
         online = listed if isinstance(listed, Known) or not there else folders
         named = online.value if isinstance(online, Known) else ()
@@ -77,17 +78,6 @@ class Numa(Struct, frozen=True, kw_only=True):
                     yield node.id, other, distance
 
 
-def _node_ids(names: tuple[str, ...]) -> tuple[int, ...]:
-    matches = (_NODE_FOLDER.fullmatch(name) for name in names)
-    return tuple(sorted(number for m in matches if m and (number := int(m[1])) < ID_LIMIT))
-
-
-def _not_empty(ids: tuple[int, ...]) -> tuple[int, ...]:
-    if not ids:
-        raise ValueError("no node is listed")
-    return ids
-
-
 def _node(host: Host, number: int) -> NumaNode:
     folder = f"{FOLDER}/node{number}"
     return NumaNode(
@@ -114,7 +104,7 @@ def _mem_total(text: str) -> int:
 
 
 def _distances(text: str) -> tuple[int, ...]:
-    words = text.strip("\0 \t\r\n").split()
+    words = stripped(text).split()
     if not words or len(words) > ID_LIMIT or any(_DISTANCE.fullmatch(word) is None for word in words):
         raise ValueError(f"not distances: {text[:60]!r}")
     return tuple(map(int, words))
