@@ -142,9 +142,9 @@ class _Worker:
             except FactBroke as error:
                 self._send(FactFailed(error.name, error.why))
         if self._recorder is not None and self._plan.plugin is None:
-            from amdcheck.host.topology import read_topology
+            from amdcheck.host.tool_reads import read_for_tools
 
-            read_topology(host)
+            read_for_tools(host)
         self._send(Finished(self._take()))
 
     def _send(self, frame: Frame) -> None:

@@ -30,7 +30,7 @@ _CACHE = (
 _NODE = ("cpumap", "distance", "meminfo")
 
 
-def read_topology(host: Host) -> None:
+def read_for_tools(host: Host) -> None:
     """Ask `host` for all of it; a host that records then holds it."""
     for path in (*_MACHINE, *(f"{_CPUS}/{name}" for name in _SETS), *(f"{_NODES}/{name}" for name in _SETS)):
         host.read(path)
