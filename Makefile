@@ -15,9 +15,10 @@ BIN := $(VENV)/bin
 SOURCES := amdcheck checks tests benchmarks
 BUILT_FROM := pyproject.toml $(wildcard amdcheck/selftest/kernels/*)
 
-# Tools that the tests let read our composed machines, compilers, an emulator of EPYC processors, and what makes a virtual
-# environment.
-SYSTEM_PACKAGES := acl binutils clang cmake gcc hwloc-nox libc6-dev make pciutils python3-venv qemu-user rocm-smi util-linux
+# Tools that the tests let read our composed machines, compilers, an emulator of EPYC and aarch64 processors, and what makes
+# a virtual environment.
+SYSTEM_PACKAGES := acl binutils clang cmake gcc gcc-aarch64-linux-gnu hwloc-nox libc6-dev libc6-dev-arm64-cross make pciutils \
+  python3-venv qemu-user rocm-smi util-linux
 
 # 3 is right on a machine without AMD silicon: whatever the verdict is, it was reached, and that is success here.
 run: $(VENV)/installed
@@ -29,6 +30,7 @@ test: system lint
 	$(BIN)/pytest -n auto -m "not live"
 	$(BIN)/pytest -m live
 	$(BIN)/python -m benchmarks.startup --rounds 9
+	$(BIN)/python -m benchmarks.cpu_kernels --quick
 	$(BIN)/python -m benchmarks.truth --share 0.01
 
 lint: $(VENV)/installed-test types

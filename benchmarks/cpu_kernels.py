@@ -45,6 +45,7 @@ SIZES = {256: 40, 512: 20, 1024: 8, 2048: 5}  # the groups of each
 QUICK_SIZES = {256: 15, 512: 10}
 PORTS = 3000  # repeats of a slice of the ceiling: some ten microseconds
 STEADY = 0.05  # the ceiling's groups may differ by so much
+CLEARLY = 0.05  # above its budget, a size is clearly well
 TRIAD_GATE = 0.95
 TRIAD_ROUNDS = 5
 
@@ -257,7 +258,7 @@ def products(*, quick: bool) -> bool:
             ))  # fmt: skip
         figures[target.kernel] = msgspec.to_builtins(series)
         slow = [one for one in series if one.ratios["ceiling"].median < target.gate]
-        if quick and slow and explained(series, slow):
+        if quick and slow and explained(series, slow, target.gate):
             print(f"{target.title}: below its budget, as it is on a disturbed core or one that a neighbour shares")
         elif slow:
             missed = True
@@ -266,9 +267,11 @@ def products(*, quick: bool) -> bool:
     return not missed
 
 
-def explained(series: Sequence[Series], slow: Sequence[Series]) -> bool:
-    """Could others on this core be why? All sizes alike are slow beside a steady ceiling, or each was disturbed."""
-    return len(slow) == len(series) or all(one.disturbed for one in slow)
+def explained(series: Sequence[Series], slow: Sequence[Series], gate: float) -> bool:
+    """Could others on this core be why? Each slow series was disturbed, or no size is clearly well beside a steady
+    ceiling: who shares a core takes from all sizes alike, and hardly anything from registers alone.
+    """
+    return all(one.disturbed for one in slow) or all(one.ratios["ceiling"].median < gate + CLEARLY for one in series)
 
 
 # ---- Triad ----

@@ -93,6 +93,7 @@ def assert_exact(product: Product) -> None:
     a, b = operands(product)
     right = words(product, a @ b)
     assert (raw(product._want, np.uint32) == right).all(), product.shape
+    raw(product._workspace, np.uint8)[:] = 0xFF  # what is not written there is no number
     product.run()
     assert (got(product) == right).all(), product.shape
     assert list(product.wrong_words()) == [], product.shape
@@ -136,16 +137,6 @@ def test_a_product_of_random_shape_and_seed_is_exact(library: Library, name: str
 @pytest.mark.parametrize("name", OFFERED)
 def test_a_large_product_is_exact(library: Library, name: str) -> None:
     assert_exact(gemm(library, name).prepare(m=353, n=389, k=1031, seed=5))
-
-
-@pytest.mark.parametrize("name", OFFERED)
-def test_a_second_run_starts_anew(library: Library, name: str) -> None:
-    """Whatever stands in c and in the workspace does not enter the answer."""
-    product = gemm(library, name).prepare(m=29, n=37, k=1030, seed=1)
-    product.run()
-    raw(product._workspace, np.uint8)[:] = 0xFF
-    product.run()
-    assert list(product.wrong_words()) == []
 
 
 @pytest.mark.parametrize("name", OFFERED)

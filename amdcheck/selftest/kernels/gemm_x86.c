@@ -223,10 +223,10 @@ INLINE void transpose_two(uint32_t *to, uint64_t stride, const uint8_t *from, ui
 
 /* Rows of a from `first`, as panels of `tile` rows: step after step, the rows' words side by side. */
 INLINE void pack_rows(uint64_t tile, uint32_t *to, const uint8_t *a, uint64_t row_bytes, uint64_t rows, uint64_t first,
-                      uint64_t steps, uint64_t padded) {
+                      uint64_t padded) {
     for (uint64_t i = 0; i < rows; i += tile, to += tile * padded) {
         const uint64_t here = least(tile, rows - i);
-        const uint64_t whole = row_bytes / 4 > first ? least(steps, row_bytes / 4 - first) & ~UINT64_C(3) : 0;
+        const uint64_t whole = row_bytes / 4 > first ? least(padded, row_bytes / 4 - first) & ~UINT64_C(3) : 0;
         uint64_t row = 0;
         for (; row + 4 <= here; row += 4)
             for (uint64_t s = 0; s < whole; s += 4)
@@ -236,20 +236,20 @@ INLINE void pack_rows(uint64_t tile, uint32_t *to, const uint8_t *a, uint64_t ro
                 transpose_two(to + s * tile + row, tile, a + (i + row) * row_bytes + 4 * (first + s), row_bytes);
         for (uint64_t s = 0; s < padded; s++)
             for (uint64_t r = s < whole ? row : 0; r < tile; r++)
-                to[s * tile + r] = r < here && s < steps ? word_at(a + (i + r) * row_bytes, row_bytes, first + s) : 0;
+                to[s * tile + r] = r < here ? word_at(a + (i + r) * row_bytes, row_bytes, first + s) : 0;
     }
 }
 
 /* The tiles that there are, written out: packing is a tenth of a small product, and measurably faster where the
  * compiler knows the strides. */
 static void pack_a(const struct amdcheck_gemm *g, uint32_t *to, const uint8_t *a, uint64_t row_bytes, uint64_t rows,
-                   uint64_t first, uint64_t steps, uint64_t padded) {
+                   uint64_t first, uint64_t padded) {
     if (g->rows == 14)
-        pack_rows(14, to, a, row_bytes, rows, first, steps, padded);
+        pack_rows(14, to, a, row_bytes, rows, first, padded);
     else if (g->rows == 6)
-        pack_rows(6, to, a, row_bytes, rows, first, steps, padded);
+        pack_rows(6, to, a, row_bytes, rows, first, padded);
     else
-        pack_rows(g->rows, to, a, row_bytes, rows, first, steps, padded);
+        pack_rows(g->rows, to, a, row_bytes, rows, first, padded);
 }
 
 /* Sixteen columns of `group` rows become sixteen words. */
@@ -341,12 +341,12 @@ static void multiply(const struct amdcheck_gemm *g, uint64_t m, uint64_t n, uint
     for (uint64_t jc = 0; jc < n; jc += BLOCK_COLUMNS) {
         const uint64_t columns = least(BLOCK_COLUMNS, n - jc);
         for (uint64_t first = 0; first < steps; first += per_block) {
-            const uint64_t here = least(per_block, steps - first), padded = up_to(here, 4);
+            const uint64_t padded = up_to(least(per_block, steps - first), 4);
             const int last = first + per_block >= steps;
             pack_b(g, packed_b, b, n, k, jc, columns, first, padded);
             for (uint64_t ic = 0; ic < m; ic += block_rows) {
                 const uint64_t rows = least(block_rows, m - ic);
-                pack_a(g, packed_a, a + ic * row_bytes, row_bytes, rows, first, here, padded);
+                pack_a(g, packed_a, a + ic * row_bytes, row_bytes, rows, first, padded);
                 for (uint64_t j = 0; j < columns; j += g->lanes)
                     for (uint64_t i = 0; i < rows; i += g->rows) {
                         const uint64_t tall = least(g->rows, rows - i), wide = least(g->lanes, columns - j);
