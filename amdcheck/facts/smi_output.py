@@ -50,16 +50,6 @@ class SmiLink(Struct, frozen=True, kw_only=True):
     hops: int | None = None
 
 
-class SmiLinkRate(Struct, frozen=True, kw_only=True):
-    """One GPU's row of amd-smi's link metrics, in Gb/s."""
-
-    index: int
-    bdf: str
-    bit_rate: int | None
-    max_bandwidth: int | None
-    type: str | None
-
-
 class SmiOutput(Struct, frozen=True, kw_only=True):
     """Everything that one output says of what amdcheck compares."""
 
@@ -69,7 +59,6 @@ class SmiOutput(Struct, frozen=True, kw_only=True):
     rocm_version: str | None = None
     gpus: tuple[SmiGpu, ...] = ()
     links: tuple[SmiLink, ...] = ()
-    link_rates: tuple[SmiLinkRate, ...] = ()
 
     @property
     def says_nothing(self) -> bool:
@@ -98,7 +87,6 @@ class _Found:
         self.rocm: str | None = None
         self.gpus: dict[int, dict[str, Any]] = {}
         self.links: dict[tuple[int, int], dict[str, Any]] = {}
-        self.rates: list[SmiLinkRate] = []
 
     def gpu(self, index: int) -> dict[str, Any]:
         if len(self.gpus) >= _GPUS and index not in self.gpus:
@@ -119,7 +107,6 @@ class _Found:
             rocm_version=self.rocm,
             gpus=tuple(SmiGpu(index=index, **fields) for index, fields in sorted(self.gpus.items())),
             links=tuple(SmiLink(a=a, b=b, **fields) for (a, b), fields in sorted(self.links.items())),
-            link_rates=tuple(self.rates),
         )
 
 
@@ -351,10 +338,7 @@ _SECTIONS = {
 }
 _NUMA_LINE = re.compile(r"GPU\s*\[?(\d{1,4})\]?\s*:\s*\(Topology\) Numa (Node|Affinity):\s*(\S+)")
 _CONCISE = re.compile(r"(Device\s+Node|GPU\s+Temp)\b")
-_RATE = re.compile(
-    r"\s*GPU(\d{1,4})\s+([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[01][0-9a-fA-F]\.[0-7])"
-    r"\s*(\d{1,10}|N/A)(?:\s?Gb/s)?\s*(\d{1,10}|N/A)(?:\s?Gb/s)?\s*(\w+/?\w*)"
-)
+_LINK_METRIC = re.compile(r"\s*GPU(\d{1,4})\s+([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[01][0-9a-fA-F]\.[0-7])\s+(?:\d|N/A)")
 
 
 def _from_text(text: str, found: _Found) -> None:
@@ -430,8 +414,8 @@ def _from_single_lines(lines: list[str], found: _Found) -> None:
             concise = True
         elif concise and re.match(r"\d{1,4}\s", line):
             found.gpu(int(line.split()[0]))
-        elif rate := _RATE.match(line):
-            _from_rate(rate, found)
+        elif row := _LINK_METRIC.match(line):
+            found.gpu(int(row[1]))["bdf"] = row[2].lower()
         elif box := re.match(r"\|\s*([0-9a-f]{4}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]) ", line):
             found.gpu(len(found.gpus))["bdf"] = box[1]
 
@@ -442,21 +426,6 @@ def _from_rocm_smi_version(line: str, found: _Found) -> None:
         found.library = stated(value)
     else:
         found.tool = stated(value)
-
-
-def _from_rate(match: re.Match[str], found: _Found) -> None:
-    """A row of LINK METRIC TABLE. Unknown values run into each other: "65535 Gb/s4294967295 Gb/sN/A"."""
-    index = int(match[1])
-    found.gpu(index)["bdf"] = match[2].lower()
-    found.rates.append(
-        SmiLinkRate(
-            index=index,
-            bdf=match[2].lower(),
-            bit_rate=number(match[3]),
-            max_bandwidth=number(match[4]),
-            type=_link_type(match[5]),
-        )
-    )
 
 
 def _blocks(lines: Iterable[str]) -> Iterator[tuple[int, dict[str, Any]]]:

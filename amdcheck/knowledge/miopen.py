@@ -27,7 +27,6 @@ class Carried(Row, frozen=True, kw_only=True):
 class NameRule(Row, frozen=True, kw_only=True):
     decimal_up_to: int
     workgroup_processors_from: int
-    nosramecc: tuple[str, ...]
 
 
 class HardwareUnits(Row, frozen=True, kw_only=True):
@@ -111,10 +110,9 @@ def searches_nearest(version: str) -> bool:
     return numbers(version) > numbers(table().nearest.last_broken)
 
 
-def database_id(gfx: str, *, xnack: bool = False, sramecc: bool | None = None) -> str:
-    """The first part of a database name: gfx90a, gfx90a_xnack, gfx908_nosramecc."""
-    suffix = "_nosramecc" if sramecc is False and gfx in table().names.nosramecc else ""
-    return f"{gfx}{suffix}{'_xnack' if xnack else ''}"
+def database_id(gfx: str, *, xnack: bool = False) -> str:
+    """The first part of a database name: gfx90a, gfx90a_xnack."""
+    return f"{gfx}_xnack" if xnack else gfx
 
 
 def hip_units(gfx: str, compute_units: int) -> int:
@@ -131,13 +129,13 @@ def gfx_major(gfx: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def base_names(gfx: str, compute_units: int, *, xnack: bool = False, sramecc: bool | None = None) -> tuple[str, ...]:
+def base_names(gfx: str, compute_units: int, *, xnack: bool = False) -> tuple[str, ...]:
     """The names under which a device's system databases may lie, the one of every library first.
 
     `compute_units` are the hardware's, of the partition that a process sees: 304 for an MI300X (gfx942130), 38 for
     one XCD of it (gfx942_38). Some RDNA targets have a second name in newer libraries: 96 is gfx1100_48 and gfx110060.
     """
-    dbid = database_id(gfx, xnack=xnack, sramecc=sramecc)
+    dbid = database_id(gfx, xnack=xnack)
     names = [_name(dbid, hip_units(gfx, compute_units))]
     if dbid in table().hardware_units.targets:
         names.append(f"{dbid}{compute_units:x}")

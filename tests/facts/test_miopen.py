@@ -224,8 +224,6 @@ def test_database_name_of_a_device(gfx: str, units: int, names: tuple[str, ...])
 
 def test_database_name_with_suffixes() -> None:
     assert table.base_names("gfx90a", 104, xnack=True) == ("gfx90a_xnack68",)
-    assert table.base_names("gfx908", 120, sramecc=False) == ("gfx908_nosramecc78",)
-    assert table.base_names("gfx90a", 104, sramecc=False) == ("gfx90a68",)
 
 
 def test_smaller_gfx942_reads_the_full_devices_database() -> None:

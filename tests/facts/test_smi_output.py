@@ -110,7 +110,6 @@ class Says:
     first: SmiGpu | None = None
     links: int = 0
     types: frozenset[str | None] = frozenset()
-    rates: tuple[tuple[int | None, int | None], ...] = ()
 
 
 NOTHING = Says()
@@ -175,9 +174,7 @@ SINGLE = {
         "amdsmi_version_rocm7.2.1.txt": Says(
             driver=module("6.16.13"), tool="26.2.2+e1a6bc5663", library="26.2.2", rocm="7.2.1"
         ),
-        "amdsmi_xgmi_mi300_38gbps.txt": Says(
-            gpus=2, first=SmiGpu(index=0, bdf="0000:0c:00.0"), rates=((38, 608), (38, 608))
-        ),
+        "amdsmi_xgmi_mi300_38gbps.txt": Says(gpus=2, first=SmiGpu(index=0, bdf="0000:0c:00.0")),
         "rocmsmi_concise_old_vs_new_sonar209.txt": Says(gpus=2),
         "rocmsmi_driver_not_loaded_stderr.txt": NOTHING,
         "rocmsmi_json_no_data_stderr.txt": NOTHING,
@@ -198,9 +195,7 @@ SINGLE = {
         "rocm6.1.0.L1554.metric_-P.txt": Says(gpus=1),
         "rocm6.1.0.L1570.metric_usage.txt": Says(gpus=1),
         "rocm6.1.0.L1590.version.txt": Says(tool="23.4.2+505b858", library="24.2.0.0", rocm="6.1.0"),
-        "rocm6.1.0.L1598.xgmi.txt": Says(
-            gpus=8, first=SmiGpu(index=0, bdf="0000:0c:00.0"), rates=tuple((32, 512) for _ in range(8))
-        ),
+        "rocm6.1.0.L1598.xgmi.txt": Says(gpus=8, first=SmiGpu(index=0, bdf="0000:0c:00.0")),
         "rocm6.1.0.L1634.metric_-p_json.txt": Says(gpus=1),
         "rocm6.1.0.L1668.topology.txt": Says(gpus=8, first=SmiGpu(index=0, bdf="0000:0c:00.0"), links=28, types=XGMI),
         "rocm6.1.1.L1052.metric_clock.txt": Says(gpus=1),
@@ -299,7 +294,6 @@ def test_single_output_gives_what_it_says(path: Path, says: Says | None) -> None
     assert says.first is None or output.gpus[0] == says.first
     assert len(output.links) == says.links
     assert frozenset(link.type for link in output.links) == says.types
-    assert tuple((rate.bit_rate, rate.max_bandwidth) for rate in output.link_rates) == says.rates
 
 
 @needs_corpus
@@ -321,10 +315,10 @@ def test_two_hives_of_the_recorded_matrix() -> None:
 # -- forms that the corpus has no whole file of ------------------------------------------------------------------------
 
 
-def test_link_rates_that_run_into_each_other_are_unknown() -> None:
+def test_link_metrics_that_run_into_each_other_still_name_the_gpu() -> None:
     row = "GPU0   0000:03:00.0 65535 Gb/s4294967295 Gb/sN/A\n"
-    (rate,) = parse(f"LINK METRIC TABLE:\n  bdf  bit_rate max_bandwidth link_type 0000:03:00.0\n{row}").link_rates
-    assert (rate.bit_rate, rate.max_bandwidth, rate.type) == (None, None, None)
+    output = parse(f"LINK METRIC TABLE:\n  bdf  bit_rate max_bandwidth link_type 0000:03:00.0\n{row}")
+    assert output.gpus == (SmiGpu(index=0, bdf="0000:03:00.0"),)
 
 
 def test_standard_error_merged_into_the_text() -> None:
