@@ -25,8 +25,8 @@ from amdcheck.selftest.room import needed, room_on_node
 
 WINDOW_S = 0.012
 ATTEMPTS = 3  # windows of each kind, in turn, so that one disturbance does not meet all of them
-PREPARED_S = 6.0  # for all workers to have filled their arrays
-DEADLINE_S = 7.5  # of all of it, so that a step ends before its own deadline
+PREPARED_S = 5.0  # for all workers to have filled their arrays
+DEADLINE_S = 6.5  # of all of it, so that a step ends before its own deadline
 LEAST_ARRAY = 1 << 20
 CHUNK = 1 << 20  # bytes of each array in one call: some hundred microseconds
 # Past a huge page's boundary, so that the three streams do not fall into the same sets and banks.
@@ -221,7 +221,7 @@ def _together(
     struct.pack_into("d", shared, 0, time.monotonic() + 0.002)
     time.sleep(0.002 + windows * WINDOW_S)
     after = _stat()
-    ended = {cpu: run.ended(deadline_s=max(0.1, until - time.monotonic())) for cpu, run in running.items()}
+    ended = {cpu: run.ended(deadline_s=max(0.01, until - time.monotonic())) for cpu, run in running.items()}
     return ended, {cpu: _stolen(before, after, cpu) for cpu in running}
 
 
