@@ -6,8 +6,8 @@ import errno
 import os
 import stat as modes
 import struct
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Callable, Sequence
+from typing import Literal, TypeVar
 
 from amdcheck.host.capture import command_key, selftest_key
 from amdcheck.host.paths import (
@@ -35,6 +35,8 @@ from amdcheck.host.protocol import (
 )
 from amdcheck.model.expectations import Level
 from amdcheck.model.value import Known, Unknown, Value
+
+T = TypeVar("T")
 
 _READ_ONLY = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _CHUNK = 1 << 16
@@ -67,6 +69,17 @@ def unread(path: str, error: OSError) -> Unknown:
     return Unknown("failed", path, name)
 
 
+def answered(path: str, ask: Callable[[bytes], Value[T]]) -> Value[T]:
+    """What `ask` answers for a path; the outcome of the OSError that it raises; of no host's path nothing is asked."""
+    bad = bad_path(path)
+    if bad is not None:
+        return bad
+    try:
+        return ask(path.encode())
+    except OSError as error:
+        return unread(path, error)
+
+
 class LiveHost:
     """The live machine. At level quick no device is opened, no command and no self-test is started."""
 
@@ -81,104 +94,25 @@ class LiveHost:
 
     def read_bytes(self, path: str, *, limit: int = READ_LIMIT) -> Value[bytes]:
         """Regular files and the kernel log; every other kind is `failed`, for opening it may change something."""
-        bad = bad_path(path)
-        if bad is not None:
-            return bad
-        raw = path.encode()
-        limit = min(limit, FILE_LIMIT)
-        try:
-            if not path.startswith("/sys/"):  # where there are no devices
-                kind = KINDS[modes.S_IFMT(os.stat(raw).st_mode)]
-                if kind != "file" and not (kind == "char" and path == _KMSG):
-                    return _no_file(path, kind)
-            fd = os.open(raw, _READ_ONLY)
-        except OSError as error:
-            return unread(path, error)
-        try:
-            if path == _KMSG:
-                return Known(_read_records(fd, limit), path)
-            kind = KINDS[modes.S_IFMT(os.fstat(fd).st_mode)]
-            return (
-                Known(read_whole(fd, limit, sysfs=path.startswith("/sys/")), path)
-                if kind == "file"
-                else _no_file(path, kind)
-            )
-        except OSError as error:
-            return unread(path, error)
-        finally:
-            os.close(fd)
+        return answered(path, lambda raw: _content(path, raw, min(limit, FILE_LIMIT)))
 
     def entries(self, path: str) -> Value[tuple[str, ...]]:
-        bad = bad_path(path)
-        if bad is not None:
-            return bad
-        try:
-            names = os.listdir(path.encode())
-        except OSError as error:
-            return unread(path, error)
-        return listing(path, names)
+        return answered(path, lambda raw: listing(path, os.listdir(raw)))
 
     def link(self, path: str) -> Value[str]:
-        bad = bad_path(path)
-        if bad is not None:
-            return bad
-        try:
-            return Known(utf8_text(os.readlink(path.encode())), path)
-        except OSError as error:
-            # EINVAL: it is there and is no link
-            return Unknown("absent", path, "EINVAL") if error.errno == errno.EINVAL else unread(path, error)
+        return answered(path, lambda raw: link_target(path, lambda: os.readlink(raw)))
 
     def resolve(self, path: str) -> Value[str]:
-        bad = bad_path(path)
-        if bad is not None:
-            return bad
-        try:
-            return Known(utf8_text(os.path.realpath(path.encode(), strict=True)), path)
-        except OSError as error:
-            return unread(path, error)
+        return answered(path, lambda raw: Known(utf8_text(os.path.realpath(raw, strict=True)), path))
 
     def stat(self, path: str) -> Value[Stat]:
-        bad = bad_path(path)
-        if bad is not None:
-            return bad
-        raw = path.encode()
-        try:
-            found = os.stat(raw)
-            kind = KINDS[modes.S_IFMT(found.st_mode)]
-            return Known(
-                Stat(
-                    kind=kind,
-                    mode=modes.S_IMODE(found.st_mode),
-                    uid=found.st_uid,
-                    gid=found.st_gid,
-                    size=found.st_size,
-                    device=device_number(found.st_rdev) if kind in ("char", "block") else None,
-                    acl=_access_acl(raw),
-                    filesystem=_filesystem(raw),
-                ),
-                path,
-            )
-        except OSError as error:
-            return unread(path, error)
+        return answered(path, lambda raw: Known(_status(raw), path))
 
     def probe_open(self, path: str) -> Value[OpenOutcome]:
         """At level quick `not-recorded`: no device is opened, so nothing is known of it."""
-        bad = bad_path(path)
-        if bad is not None:
-            return bad
         if self._quick:
-            return Unknown("not-recorded", path, "devices are opened at level standard and deep only")
-        try:
-            kind = KINDS[modes.S_IFMT(os.stat(path.encode()).st_mode)]
-        except OSError as error:
-            return unread(path, error)
-        if kind not in ("char", "block"):
-            return Unknown("failed", path, f"a {kind}, not a device")
-        try:
-            os.close(os.open(path.encode(), os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY))
-        except OSError as error:
-            return Known(OpenOutcome(errno=errno.errorcode.get(error.errno or 0, str(error.errno))), path)
-        return Known(OpenOutcome(errno=None), path)
+            return bad_path(path) or Unknown("not-recorded", path, "devices are opened at level standard and deep only")
+        return answered(path, lambda raw: _opened(path, raw))
 
     def udev(self, nodes: Sequence[str]) -> Value[tuple[UdevDevice, ...]]:
         """The records there are; a node that the database does not know is left out."""
@@ -215,7 +149,60 @@ class LiveHost:
         return run_selftest(test)
 
 
-def _no_file(path: str, kind: FileKind) -> Unknown:
+def _content(path: str, raw: bytes, limit: int) -> Value[bytes]:
+    if not path.startswith("/sys/"):  # where there are no devices
+        kind = KINDS[modes.S_IFMT(os.stat(raw).st_mode)]
+        if kind != "file" and not (kind == "char" and path == _KMSG):
+            return no_file(path, kind)
+    fd = os.open(raw, _READ_ONLY)
+    try:
+        if path == _KMSG:
+            return Known(_read_records(fd, limit), path)
+        kind = KINDS[modes.S_IFMT(os.fstat(fd).st_mode)]
+        if kind != "file":
+            return no_file(path, kind)
+        return Known(read_whole(fd, limit, sysfs=path.startswith("/sys/")), path)
+    finally:
+        os.close(fd)
+
+
+def link_target(path: str, readlink: Callable[[], bytes]) -> Value[str]:
+    """Where a link leads; what is there and is no link has no target."""
+    try:
+        return Known(utf8_text(readlink()), path)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        return Unknown("absent", path, "EINVAL")
+
+
+def _status(raw: bytes) -> Stat:
+    found = os.stat(raw)
+    kind = KINDS[modes.S_IFMT(found.st_mode)]
+    return Stat(
+        kind=kind,
+        mode=modes.S_IMODE(found.st_mode),
+        uid=found.st_uid,
+        gid=found.st_gid,
+        size=found.st_size,
+        device=device_number(found.st_rdev) if kind in ("char", "block") else None,
+        acl=_access_acl(raw),
+        filesystem=_filesystem(raw),
+    )
+
+
+def _opened(path: str, raw: bytes) -> Value[OpenOutcome]:
+    kind = KINDS[modes.S_IFMT(os.stat(raw).st_mode)]
+    if kind not in ("char", "block"):
+        return Unknown("failed", path, f"a {kind}, not a device")
+    try:
+        os.close(os.open(raw, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY))
+    except OSError as error:
+        return Known(OpenOutcome(errno=errno.errorcode.get(error.errno or 0, str(error.errno))), path)
+    return Known(OpenOutcome(errno=None), path)
+
+
+def no_file(path: str, kind: FileKind) -> Unknown:
     return Unknown("failed", path, "EISDIR" if kind == "dir" else f"a {kind}, not a file")
 
 

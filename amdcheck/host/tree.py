@@ -5,22 +5,20 @@ Every folder is opened from the one above it without following links; links are 
 
 from __future__ import annotations
 
-import errno
 import os
 import stat as modes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 from amdcheck.host.capture import command_key, selftest_key
-from amdcheck.host.live import KINDS, device_number, listing, read_whole, unread
+from amdcheck.host.live import KINDS, answered, device_number, link_target, listing, no_file, read_whole
 from amdcheck.host.paths import (
     FILE_LIMIT,
     IDENTITY_SOURCE,
     LINK_HOPS,
     SYSTEM_SOURCE,
     UDEV_SOURCE,
-    bad_path,
     utf8_text,
 )
 from amdcheck.host.protocol import (
@@ -36,6 +34,8 @@ from amdcheck.host.protocol import (
     UdevDevice,
 )
 from amdcheck.model.value import Known, Reason, Unknown, Value
+
+T = TypeVar("T")
 
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _LISTING = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -88,80 +88,54 @@ class TreeHost:
         return answer if isinstance(answer, Unknown) else Known(utf8_text(answer.value), path)
 
     def read_bytes(self, path: str, *, limit: int = READ_LIMIT) -> Value[bytes]:
-        bad = bad_path(path)
-        if bad is not None:
-            return bad
-        try:
-            folder, name, found = self._find(path.encode())
+        def content(raw: bytes) -> Value[bytes]:
+            folder, name, found = self._find(raw)
             if not modes.S_ISREG(found.st_mode):
-                kind = KINDS[modes.S_IFMT(found.st_mode)]
-                return Unknown("failed", path, "EISDIR" if kind == "dir" else f"a {kind}, not a file")
+                return no_file(path, KINDS[modes.S_IFMT(found.st_mode)])
             fd = os.open(name, _FILE, dir_fd=self._fd(folder))
             try:
                 return Known(read_whole(fd, min(limit, FILE_LIMIT)), path)
             finally:
                 os.close(fd)
-        except _Unfound as none:
-            return Unknown(none.reason, path, none.detail)
-        except OSError as error:
-            return unread(path, error)
+
+        return _answered(path, content)
 
     def entries(self, path: str) -> Value[tuple[str, ...]]:
-        bad = bad_path(path)
-        if bad is not None:
-            return bad
-        try:
-            folder, name, found = self._find(path.encode())
+        def names(raw: bytes) -> Value[tuple[str, ...]]:
+            folder, name, found = self._find(raw)
             if not modes.S_ISDIR(found.st_mode):
                 return Unknown("absent", path, "ENOTDIR")
             fd = os.open(name, _LISTING, dir_fd=self._fd(folder))
             try:
-                names = os.listdir(fd)
+                return listing(path, list(map(os.fsencode, os.listdir(fd))))
             finally:
                 os.close(fd)
-            return listing(path, list(map(os.fsencode, names)))
-        except _Unfound as none:
-            return Unknown(none.reason, path, none.detail)
-        except OSError as error:
-            return unread(path, error)
+
+        return _answered(path, names)
 
     def link(self, path: str) -> Value[str]:
-        bad = bad_path(path)
-        if bad is not None:
-            return bad
-        try:
-            folder, name = self._place(path.encode().rstrip(b"/"))
-            return Known(utf8_text(self._readlink(folder, name)), path)
-        except FileNotFoundError:
-            return Unknown(_missing(folder), path, "ENOENT")
-        except _Unfound as none:
-            return Unknown(none.reason, path, none.detail)
-        except OSError as error:
-            return Unknown("absent", path, "EINVAL") if error.errno == errno.EINVAL else unread(path, error)
+        def leads(raw: bytes) -> Value[str]:
+            folder, name = self._place(raw.rstrip(b"/"))
+            try:
+                return link_target(path, lambda: self._readlink(folder, name))
+            except FileNotFoundError:
+                raise _Unfound(_missing(folder), "ENOENT") from None
+
+        return _answered(path, leads)
 
     def resolve(self, path: str) -> Value[str]:
-        bad = bad_path(path)
-        if bad is not None:
-            return bad
-        try:
-            folder, name, _ = self._find(path.encode())
+        def real(raw: bytes) -> Value[str]:
+            folder, name, _ = self._find(raw)
             return Known(utf8_text(folder + b"/" + name if name != b"." else folder or b"/"), path)
-        except _Unfound as none:
-            return Unknown(none.reason, path, none.detail)
-        except OSError as error:
-            return unread(path, error)
+
+        return _answered(path, real)
 
     def stat(self, path: str) -> Value[Stat]:
-        bad = bad_path(path)
-        if bad is not None:
-            return bad
-        try:
-            _, _, found = self._find(path.encode())
-        except _Unfound as none:
-            return Unknown(none.reason, path, none.detail)
-        except OSError as error:
-            return unread(path, error)
-        return tree_stat(path, found.st_mode, found.st_uid, found.st_gid, device_number(found.st_rdev))
+        def status(raw: bytes) -> Value[Stat]:
+            _, _, found = self._find(raw)
+            return tree_stat(path, found.st_mode, found.st_uid, found.st_gid, device_number(found.st_rdev))
+
+        return _answered(path, status)
 
     def probe_open(self, path: str) -> Value[OpenOutcome]:
         """Nothing is opened; a device that is not there could not be."""
@@ -274,6 +248,13 @@ class TreeHost:
             os.close(self._fds.pop(next(iter(self._fds))))
         self._fds[folder] = fd
         return fd
+
+
+def _answered(path: str, ask: Callable[[bytes], Value[T]]) -> Value[T]:
+    try:
+        return answered(path, ask)
+    except _Unfound as none:
+        return Unknown(none.reason, path, none.detail)
 
 
 def _missing(folder: bytes) -> Reason:
