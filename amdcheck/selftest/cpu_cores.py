@@ -206,7 +206,7 @@ def measure(library: Library, product: Product, *, start: float, window_s: float
     while time.monotonic() < start + window_s or not products:
         products.append(product.run())
         wrong += len(product.wrong_words())
-        # On some processor one chain may take more cycles than are counted: the shorter time never tells too low a clock.
+        # A chain may take more cycles than we count on some processor: the shorter time never tells too low a clock.
         chains += [one for one in (library.time_imul(CHAIN), library.time_add(CHAIN)) if one is not None]
         ports.append(product.gemm.time_ports(PORTS))
     took = time.monotonic() - start  # who comes late had too little of its CPU
