@@ -75,7 +75,7 @@ def _steps(library: Library, asked: Asked, idle: Sequence[int]) -> Record:
     if not asked.triad:
         bandwidth = matrix = _not_run("not-offered", "the kernel does not offer AVX2 and FMA")
     else:
-        bandwidth = isolated(lambda: triad.nodes(library, plan), deadline_s=deadline_s)
+        bandwidth = isolated(lambda: triad.nodes(library, plan, deadline_s=0.8 * deadline_s), deadline_s=deadline_s)
         matrix = _matrix(library, asked, node_cpu, deadline_s)
     cpu = idle[0]
     part = asked.slice_of(cpu)
@@ -118,7 +118,8 @@ def _matrix(library: Library, asked: Asked, node_cpu: dict[int, int], deadline_s
         return _not_run("one-node", "there is one NUMA node with CPUs that nobody uses")
     if len(node_cpu) > MOST_NODES[asked.level]:
         return _not_run("not-asked", f"between {len(node_cpu)} nodes it takes long: run at level deep")
-    return isolated(lambda: triad.matrix(library, node_cpu, MATRIX_ARRAY), deadline_s=deadline_s)
+    within_s = 0.8 * deadline_s  # what is killed at a deadline has told nothing of its workers
+    return isolated(lambda: triad.matrix(library, node_cpu, MATRIX_ARRAY, deadline_s=within_s), deadline_s=deadline_s)
 
 
 def workers(asked: Asked, idle: Sequence[int]) -> triad.Plan:

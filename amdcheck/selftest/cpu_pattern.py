@@ -14,7 +14,7 @@ from functools import partial
 from amdcheck.selftest.buffer import Buffer
 from amdcheck.selftest.cpu_memory import parse
 from amdcheck.selftest.idle import Busy, idle_cpus
-from amdcheck.selftest.isolate import Isolated, Record
+from amdcheck.selftest.isolate import Isolated, Record, all_ended
 from amdcheck.selftest.library import Difference, Library, LibraryMissing, load
 from amdcheck.selftest.reading import pin
 from amdcheck.selftest.room import be_first_to_go, room
@@ -56,15 +56,14 @@ def run(params: tuple[str, ...]) -> Record:
     there = room()
     cpus = one_a_core(idle, most=max(1, min(MOST_WORKERS, there // LEAST_BLOCK)))
     share = there // len(cpus)
-    workers = [(cpu, Isolated(partial(judge, library, cpu, share))) for cpu in cpus]
-    until = time.monotonic() + DEADLINE_S
+    began = time.monotonic()
+    workers = {cpu: Isolated(partial(judge, library, cpu, share)) for cpu in cpus}
+    ended = all_ended(workers, began=began, deadline_s=DEADLINE_S)
     return {
         "lacks": None,
         "busy": None,
         "room_kib": there >> 10,
-        "workers": [
-            {"cpu": cpu, **worker.ended(deadline_s=max(0.1, until - time.monotonic()))} for cpu, worker in workers
-        ],
+        "workers": [{"cpu": cpu, **ended[cpu]} for cpu in cpus],
     }
 
 
@@ -73,7 +72,7 @@ def judge(library: Library, cpu: int, share: int, *, budget_s: float = BUDGET_S,
     pin(cpu)
     if share < LEAST_BLOCK:
         raise MemoryError(f"{share >> 20} MiB may be taken without harm to others, and less than a block is")
-    size = min(block, share // LEAST_BLOCK * LEAST_BLOCK)
+    size = min(block, share, _tested_in(library, budget_s / 2)) // LEAST_BLOCK * LEAST_BLOCK
     began, longest = time.monotonic(), 0.0
     blocks: list[Buffer] = []
     found = _Found(library)
@@ -98,6 +97,16 @@ def judge(library: Library, cpu: int, share: int, *, budget_s: float = BUDGET_S,
         "noticed": noticed,
         "nodes": sorted({node for block in blocks if (node := library.node_of(block.address)) is not None}),
     }
+
+
+def _tested_in(library: Library, budget_s: float) -> int:
+    """The bytes for which all passes take so long, by one pass over the smallest block; no less than that."""
+    start = time.monotonic()
+    words, (pattern, seed) = LEAST_BLOCK // 8, PASSES[-1]
+    buffer = Buffer(LEAST_BLOCK)
+    library.pattern_fill(buffer.address, words, pattern=pattern, seed=seed)
+    library.pattern_differences(buffer.address, words, pattern=pattern, seed=seed)
+    return max(LEAST_BLOCK, int(LEAST_BLOCK * budget_s / (len(PASSES) * (time.monotonic() - start))))
 
 
 class _Found:

@@ -7,7 +7,7 @@ import os
 import select
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, TypedDict
 
 from amdcheck.host.processes import die_with_parent, leave_no_core, signal_name
@@ -67,6 +67,13 @@ class Isolated:
 def isolated(step: Callable[[], Record], *, deadline_s: float) -> Ended:
     """Run `step` in a forked process and wait for it."""
     return Isolated(step).ended(deadline_s=deadline_s)
+
+
+def all_ended(steps: Mapping[int, Isolated], *, began: float, deadline_s: float) -> dict[int, Ended]:
+    """How each of some steps ended that run beside each other, all within `deadline_s` of `began` (time.monotonic)."""
+    until, late = began + deadline_s, f"not finished within {deadline_s:g} s"
+    ended = {key: step.ended(deadline_s=max(0.01, until - time.monotonic())) for key, step in steps.items()}
+    return {key: {**one, "detail": late} if one["ended"] == "timeout" else one for key, one in ended.items()}
 
 
 def _run_and_leave(step: Callable[[], Record], sender: int) -> NoReturn:

@@ -18,15 +18,14 @@ from functools import partial
 from typing import NamedTuple
 
 from amdcheck.selftest.buffer import Buffer
-from amdcheck.selftest.isolate import Ended, Isolated, Record
+from amdcheck.selftest.isolate import Ended, Isolated, Record, all_ended
 from amdcheck.selftest.library import Library, LibraryMissing
 from amdcheck.selftest.reading import Reading, pin, stolen_s
 from amdcheck.selftest.room import needed, room_on_node
 
 WINDOW_S = 0.012
 ATTEMPTS = 3  # windows of each kind, in turn, so that one disturbance does not meet all of them
-PREPARED_S = 5.0  # for all workers to have filled their arrays
-DEADLINE_S = 6.5  # of all of it, so that a step ends before its own deadline
+DEADLINE_S = 6.0  # of all of it; the first half is for all workers to have filled their arrays
 LEAST_ARRAY = 1 << 20
 CHUNK = 1 << 20  # bytes of each array in one call: some hundred microseconds
 # Past a huge page's boundary, so that the three streams do not fall into the same sets and banks.
@@ -45,7 +44,7 @@ class Plan(NamedTuple):
     array: Mapping[int, int]
 
 
-def nodes(library: Library, plan: Plan) -> Record:
+def nodes(library: Library, plan: Plan, *, deadline_s: float = DEADLINE_S) -> Record:
     """All nodes at once, each with memory of its own. Raises MemoryError, LibraryMissing."""
     cpus = [cpu for members in plan.node_cpus.values() for cpu in members]
     wanted = 3 * sum(plan.array.values())
@@ -54,6 +53,7 @@ def nodes(library: Library, plan: Plan) -> Record:
     ended, stolen = _together(
         [(cpu, partial(_work, library, cpu, arrays[cpu])) for cpu in cpus],
         windows=2 * ATTEMPTS,
+        deadline_s=deadline_s,
     )
     return {
         "nodes": [
@@ -63,7 +63,7 @@ def nodes(library: Library, plan: Plan) -> Record:
     }
 
 
-def matrix(library: Library, node_cpu: Mapping[int, int], size: int) -> Record:
+def matrix(library: Library, node_cpu: Mapping[int, int], size: int, *, deadline_s: float = DEADLINE_S) -> Record:
     """Each node's CPU with each node's memory: in every round each CPU has another node, and each node another CPU."""
     ids = list(node_cpu)
     cells: list[Record] = []
@@ -75,6 +75,7 @@ def matrix(library: Library, node_cpu: Mapping[int, int], size: int) -> Record:
         ended, stolen = _together(
             [(node_cpu[cpu], partial(_reach, library, node_cpu[cpu], to, size)) for cpu, to in pairs],
             windows=ATTEMPTS,
+            deadline_s=deadline_s / len(ids),
         )
         for cpu, to in pairs:
             end = ended[node_cpu[cpu]]
@@ -93,13 +94,13 @@ class _Windows(NamedTuple):
     shared: mmap.mmap
     place: int
     number: int
+    ready_until: float
 
     def wait(self) -> float:
         """Say that this worker is ready, and sleep until the first window."""
         self.shared[8 + self.place] = 1
-        until = time.monotonic() + PREPARED_S
         while (start := struct.unpack_from("d", self.shared)[0]) == 0:
-            if time.monotonic() > until:
+            if time.monotonic() > self.ready_until + 1:
                 raise TimeoutError("the other workers did not become ready")
             time.sleep(0.0005)
         time.sleep(max(0.0, start - time.monotonic()))
@@ -204,15 +205,16 @@ def _reach(library: Library, cpu: int, node: int, size: int, windows: _Windows) 
 
 
 def _together(
-    workers: Sequence[tuple[int, Callable[[_Windows], Record]]], *, windows: int
+    workers: Sequence[tuple[int, Callable[[_Windows], Record]]], *, windows: int, deadline_s: float = DEADLINE_S
 ) -> tuple[dict[int, Ended], dict[int, float | None]]:
     """Run one worker on each CPU through the same windows; how each ended, and what the hypervisor took, by CPU."""
     shared = mmap.mmap(-1, 8 + len(workers))
-    until = time.monotonic() + DEADLINE_S
+    began = time.monotonic()
+    ready_until = began + deadline_s / 2
     running = {
-        cpu: Isolated(partial(work, _Windows(shared, place, windows))) for place, (cpu, work) in enumerate(workers)
+        cpu: Isolated(partial(work, _Windows(shared, place, windows, ready_until)))
+        for place, (cpu, work) in enumerate(workers)
     }
-    ready_until = time.monotonic() + PREPARED_S
     while time.monotonic() < ready_until and any(
         not shared[8 + place] and run.runs for place, run in enumerate(running.values())
     ):
@@ -221,7 +223,7 @@ def _together(
     struct.pack_into("d", shared, 0, time.monotonic() + 0.002)
     time.sleep(0.002 + windows * WINDOW_S)
     after = _stat()
-    ended = {cpu: run.ended(deadline_s=max(0.01, until - time.monotonic())) for cpu, run in running.items()}
+    ended = all_ended(running, began=began, deadline_s=deadline_s)
     return ended, {cpu: _stolen(before, after, cpu) for cpu in running}
 
 

@@ -253,7 +253,7 @@ def test_a_worker_that_dies_is_told_by_name_and_the_other_is_not_kept_waiting() 
     began = time.monotonic()
     ended, _ = triad._together([(0, die), (1, live)], windows=1)
     assert (ended[0]["ended"], ended[1]["result"]) == ("SIGBUS", {"done": True})
-    assert time.monotonic() - began < triad.PREPARED_S / 2
+    assert time.monotonic() - began < triad.DEADLINE_S / 4
 
 
 def test_memory_of_a_node_that_is_not_there_is_refused(library: Library) -> None:
@@ -265,7 +265,10 @@ def test_memory_of_a_node_that_is_not_there_is_refused(library: Library) -> None
 
 
 def test_windows_count_what_was_moved_inside_them_and_no_more(library: Library) -> None:
-    (node,) = triad.nodes(library, triad.Plan({0: CPUS[:1]}, {CPUS[0]: 4 * MIB}))["nodes"]
+    for _ in range(10):  # on a busy machine a worker may get no time in any window
+        (node,) = triad.nodes(library, triad.Plan({0: CPUS[:1]}, {CPUS[0]: 4 * MIB}))["nodes"]
+        if node["plain"] is not None and node["streaming"] is not None:
+            break
     for kind in ("plain", "streaming"):
         assert node[kind]["slices"] == triad.ATTEMPTS
         assert 1e7 < 1 / node[kind]["best_s"] * 1e9 < 1e13  # bytes a second
@@ -346,7 +349,7 @@ def test_a_bit_that_flips_in_the_second_block_is_told_with_its_offset(library: L
         nonlocal fills
         library.pattern_fill(address, words, **how)
         fills += 1
-        if fills == len(cpu_pattern.PASSES) + 5:  # the fifth pass over the second block
+        if fills == 1 + len(cpu_pattern.PASSES) + 5:  # after a trial, the fifth pass over the second block
             ctypes.c_uint64.from_address(address + 8 * flips).value ^= 1 << 40
 
     forged = Forging(library, pattern_fill=fill)
