@@ -44,6 +44,9 @@ CALLS = 3  # of each contender in a group
 SIZES = {256: 40, 512: 20, 1024: 8, 2048: 5}  # the groups of each
 QUICK_SIZES = {256: 15, 512: 10}
 PORTS = 3000  # repeats of a slice of the ceiling: some ten microseconds
+SLICES = 20  # of the ceiling in a call: the first ones find the clock where the call before has left it
+RESTS = 0.06  # of the time that was worked
+LEAST_REST_S = 0.005
 STEADY = 0.05  # the ceiling's groups may differ by so much
 CLEARLY = 0.05  # above its budget, a size is clearly well
 TRIAD_GATE = 0.95
@@ -159,26 +162,46 @@ def contenders(product: Product, *, libraries: bool) -> dict[str, Call]:
     return calls
 
 
+class Pace:
+    """CPU and wall seconds of the calls, and rests between them: Linux stops a thread of real-time priority for 5 % of
+    each second, in the middle of a call, unless it leaves the CPU by itself.
+    """
+
+    def __init__(self) -> None:
+        self.cpu = self.wall = self._rest = 0.0
+
+    def timed(self, call: Call) -> float:
+        cpu, wall = time.thread_time(), time.perf_counter()
+        seconds = call()
+        took = time.perf_counter() - wall
+        self.cpu += time.thread_time() - cpu
+        self.wall += took
+        self._rest += RESTS * took
+        if self._rest > LEAST_REST_S:
+            time.sleep(self._rest)
+            self._rest = 0.0
+        return seconds
+
+
 def measured(product: Product, calls: Mapping[str, Call], *, groups: int, attempts: int) -> Series:
     gemm = product.gemm
     everyone: dict[str, tuple[Call, int]] = {name: (call, product.operations) for name, call in calls.items()}
-    everyone["ceiling"] = (lambda: gemm.time_ports(PORTS), PORTS * gemm.ports_operations)
+    everyone["ceiling"] = (lambda: min(gemm.time_ports(PORTS) for _ in range(SLICES)), PORTS * gemm.ports_operations)
     rates: dict[str, list[float]] = {name: [] for name in everyone}
-    cpu, wall = time.thread_time(), time.perf_counter()
+    pace = Pace()
     for _ in range(groups):
         best = dict.fromkeys(everyone, float("inf"))
         for _ in range(CALLS):
             for name, (call, _) in everyone.items():
-                best[name] = min(best[name], call())
+                best[name] = min(best[name], pace.timed(call))
         for name, (_, operations) in everyone.items():
             rates[name].append(operations / best[name] / 1e9)
-    share = (time.thread_time() - cpu) / (time.perf_counter() - wall)
     ceiling = rates["ceiling"]
     return Series(
         size=product.shape[0],
         rates={name: round(max(each), 1) for name, each in rates.items()},
         ratios={name: over(rates["own"], each) for name, each in rates.items() if name != "own"},
-        cpu_share=round(share, 3),
+        cpu_share=round(pace.cpu / pace.wall, 3),
         moved=round(1 - min(ceiling) / max(ceiling), 3),
         attempts=attempts,
     )
