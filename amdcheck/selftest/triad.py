@@ -27,7 +27,8 @@ WINDOW_S = 0.012
 ATTEMPTS = 3  # windows of each kind, in turn, so that one disturbance does not meet all of them
 DEADLINE_S = 6.0  # of all of it; the first half is for all workers to have filled their arrays
 LEAST_ARRAY = 1 << 20
-CHUNK = 1 << 20  # bytes of each array in one call: some hundred microseconds
+CHUNK = 1 << 19  # bytes of each array in one call: some hundred microseconds
+LEAST_CHUNKS = 4  # of a window; with fewer, as in an emulator, what is cut off at its ends is all there is
 # Past a huge page's boundary, so that the three streams do not fall into the same sets and banks.
 OFFSETS = (0, 21 * 64, 42 * 64)
 BYTES_MOVED = 24  # of one element, as STREAM counts: what is read and written, not what the cache line costs beside
@@ -143,17 +144,18 @@ class _Arrays:
         offset, told = 0, []
         for number in range(windows.number):
             begin, end = start + number * WINDOW_S, start + (number + 1) * WINDOW_S
-            kind, moved = kinds[number % len(kinds)], 0.0
+            kind, moved, chunks = kinds[number % len(kinds)], 0.0, 0
             cpu, switched = time.thread_time(), resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw
             while (now := time.monotonic()) < end:
                 self.run(non_temporal=kind, offset=offset)
                 then = time.monotonic()
                 inside = max(0.0, min(then, end) - max(now, begin))
                 moved += CHUNK // 8 * BYTES_MOVED * inside / (then - now)
+                chunks += inside > 0
                 offset = (offset + CHUNK) % self.size
             told.append(
                 {
-                    "moved": moved,
+                    "moved": moved if chunks >= LEAST_CHUNKS else 0.0,
                     "cpu_s": min(time.thread_time() - cpu, WINDOW_S),
                     "involuntary": resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw - switched,
                 }

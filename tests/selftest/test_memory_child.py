@@ -274,6 +274,17 @@ def test_windows_count_what_was_moved_inside_them_and_no_more(library: Library) 
         assert 1e7 < 1 / node[kind]["best_s"] * 1e9 < 1e13  # bytes a second
 
 
+def test_a_window_of_too_few_chunks_tells_no_rate(library: Library) -> None:
+    """As under emulation, where one chunk outlasts the window."""
+
+    def slow(**how: Any) -> object:
+        time.sleep(triad.WINDOW_S / 2)
+        return library.time_triad(**how)
+
+    (node,) = triad.nodes(Forging(library, time_triad=slow), triad.Plan({0: CPUS[:1]}, {CPUS[0]: MIB}))["nodes"]  # type: ignore[arg-type]
+    assert (node["plain"], node["streaming"], node["wrong"]) == (None, None, 0)
+
+
 def test_a_walk_ends_where_it_is_computed_to(library: Library) -> None:
     line = 0
     for hops in range(200):
