@@ -10,7 +10,7 @@ import msgspec
 
 from amdcheck.host.capture import SCHEMA, Base64, Capture, text_bytes
 from amdcheck.host.packed import unpacked
-from amdcheck.host.paths import FILE_LIMIT, PATH_LIMIT
+from amdcheck.host.paths import FILE_LIMIT, PATH_LIMIT, climbs
 from amdcheck.model.errors import InputError
 from amdcheck.model.expectations import wrong_expectation
 from amdcheck.model.text import printable
@@ -142,27 +142,12 @@ def _checked(capture: Capture, name: str) -> Capture:
 def _outside(capture: Capture) -> Iterator[str]:
     """The paths that are none of a host: relative ones, and those that climb above its root.
 
-    A path below a folder that may itself be a link can have a target with more dots than it is deep.
+    A link's target may: kernels take the root for what is above it, and so does a replay.
     """
     devices = (device.path for device in capture.devices)
     for path in chain(capture.files, capture.links, capture.dirs, capture.outcomes, capture.resolved, devices):
-        if path[:1] != "/" or ("/.." in path and _climbs(path)):
-            yield path
-    for path, target in capture.links.items():
-        folder = path.rpartition("/")[0]
-        is_sure = capture.real_paths or folder.count("/") < 2
-        if _climbs(target) if target[:1] == "/" else is_sure and _climbs(f"{folder}/{target}"):
+        if path[:1] != "/" or climbs(path):
             yield path
     for path, real in capture.resolved.items():
         if real[:1] != "/" or ("/.." in real and ".." in real.split("/")):
             yield path
-
-
-def _climbs(path: str) -> bool:
-    depth = 0
-    for part in path.split("/"):
-        if part not in ("", "."):
-            depth += -1 if part == ".." else 1
-        if depth < 0:
-            return True
-    return False

@@ -19,12 +19,27 @@ IDENTITY_SOURCE = "process credentials"
 
 
 def bad_path(path: str) -> Unknown | None:
-    """Why no host can look for this path: relative, too long, or with a character that no path holds."""
+    """Why no host can look for this path: relative, above the root, too long, or with what no path holds."""
     if not path.startswith("/"):
         return Unknown("failed", path, "not an absolute path")
     if len(path) > PATH_LIMIT:
         return Unknown("failed", path, "ENAMETOOLONG")
-    return None if _can_be_passed(path) else Unknown("failed", path, "not a file name")
+    if not _can_be_passed(path):
+        return Unknown("failed", path, "not a file name")
+    return Unknown("failed", path, "it leads above the root") if climbs(path) else None
+
+
+def climbs(path: str) -> bool:
+    """Does a path lead above the root, by its words alone? Nobody means that, and no document holds it."""
+    if "/.." not in path:
+        return False
+    depth = 0
+    for part in path.split("/"):
+        if part not in ("", "."):
+            depth += -1 if part == ".." else 1
+        if depth < 0:
+            return True
+    return False
 
 
 def bad_argv(argv: Sequence[str], source: str) -> Unknown | None:
