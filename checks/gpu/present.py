@@ -111,51 +111,22 @@ def _none_there(gpus: Gpus, signs: GpuSigns, log: KernelLog, expect: Expectation
     )
 
 
-def _may_be_more(gpus: Gpus, signs: GpuSigns, counted: str, *what: Evidence, expected: str | None = None) -> Finding:
+def _may_be_more(gpus: Gpus, signs: GpuSigns, there: str, *what: Evidence, expected: str | None = None) -> Finding:
     """Functions on the bus that do not say what they are: each may be the GPU that is missed."""
     bdf, why = next(iter(gpus.unidentified.items()))
-    message = f"{counted}; {len(gpus.unidentified)} PCI devices do not say what they are ({bdf}), one may be a GPU."
+    silent = counted(
+        len(gpus.unidentified), "PCI device does not say what it is", "PCI devices do not say what they are"
+    )
+    message = f"{there}; {silent} ({bdf}), one may be a GPU."
     return undetermined(ID, HOST, message, *what, *signs.signs, because=why, outcome="unreadable", expected=expected)
 
 
 def _counted(gpus: Gpus, signs: GpuSigns, platform: Platform, expect: Expectations) -> Finding:
+    """By the number that somebody named, else by what the host itself says."""
     usable = [gpu for gpu in gpus.devices if not gpu.hidden]
-    what = _listing(gpus)
     if expect.gpus is not None:
-        wanted = _wanted(expect.gpus)
-        if len(usable) < expect.gpus <= len(usable) + len(gpus.unidentified):
-            there = f"{len(usable)} of {expect.gpus} expected GPUs are there{_kept_away(gpus)}"
-            return _may_be_more(gpus, signs, there, what, expected=wanted)
-        if len(usable) < expect.gpus:
-            there = f"{len(usable)} of {expect.gpus} expected GPUs are there"
-            message = f"{there}{_kept_away(gpus)}{_partitions(gpus, expect.gpus)}."
-            # Where the container's device cgroup keeps the rest, nothing is wrong with the node.
-            why = "hidden" if len(gpus.devices) >= expect.gpus else "fewer"
-            return failed(
-                f"{ID}/fewer",
-                HOST,
-                message,
-                what,
-                *signs.signs,
-                expected=wanted,
-                actual=str(len(usable)),
-                remedy=remedy(f"{ID}/{why}"),
-            )
-        if len(usable) > expect.gpus:
-            there = counted(len(usable), "GPU is there", "GPUs are there")
-            message = f"{there}, {counted(expect.gpus, 'is expected', 'are expected')}{_modules(gpus)}."
-            return warned(
-                f"{ID}/more",
-                HOST,
-                message,
-                what,
-                expected=wanted,
-                actual=str(len(usable)),
-                remedy=remedy(f"{ID}/more"),
-            )
-        there = "The expected GPU is there" if expect.gpus == 1 else f"All {expect.gpus} expected GPUs are there"
-        named = f"{there}: {_names(usable)}" if usable else "No GPU is expected, and none is here"
-        return passed(ID, HOST, f"{named}{_kept_away(gpus)}.", what, expected=wanted)
+        return _against(expect.gpus, usable, gpus, signs)
+    what = _listing(gpus)
     if signs.gone:
         known = "that this boot's kernel log names"
         gone = counted(len(signs.gone), f"GPU {known} is", f"GPUs {known} are")
@@ -174,6 +145,26 @@ def _counted(gpus: Gpus, signs: GpuSigns, platform: Platform, expect: Expectatio
         )
         return warned(f"{ID}/hidden", HOST, message, what, remedy=remedy(f"{ID}/hidden"))
     return passed(ID, HOST, f"GPUs are there: {_names(usable)}{_kept_away(gpus)}.", what)
+
+
+def _against(number: int, usable: list[Gpu], gpus: Gpus, signs: GpuSigns) -> Finding:
+    what, wanted, actual = _listing(gpus), _wanted(number), str(len(usable))
+    there = f"{len(usable)} of {number} expected GPUs are there{_kept_away(gpus)}"
+    if len(usable) < number <= len(usable) + len(gpus.unidentified):
+        return _may_be_more(gpus, signs, there, what, expected=wanted)
+    if len(usable) < number:
+        # Where the container's device cgroup keeps the rest, nothing is wrong with the node.
+        fix = remedy(f"{ID}/hidden" if len(gpus.devices) >= number else f"{ID}/fewer")
+        message = f"{there}{_partitions(gpus, number)}."
+        return failed(f"{ID}/fewer", HOST, message, what, *signs.signs, expected=wanted, actual=actual, remedy=fix)
+    if len(usable) > number:
+        there = counted(len(usable), "GPU is there", "GPUs are there")
+        message = f"{there}, {counted(number, 'is expected', 'are expected')}{_modules(gpus)}."
+        fix = remedy(f"{ID}/more")
+        return warned(f"{ID}/more", HOST, message, what, expected=wanted, actual=actual, remedy=fix)
+    there = "The expected GPU is there" if number == 1 else f"All {number} expected GPUs are there"
+    named = f"{there}: {_names(usable)}" if usable else "No GPU is expected, and none is here"
+    return passed(ID, HOST, f"{named}{_kept_away(gpus)}.", what, expected=wanted)
 
 
 def _short_of_board(gpus: Gpus) -> tuple[GpuProduct, int, int] | None:
