@@ -138,7 +138,8 @@ def test_no_cpu_that_is_in_use_is_taken_unless_that_is_allowed() -> None:
             hog.kill()
             hog.wait()
     assert disturbed["triad"]["result"]["nodes"][0]["wrong"] == 0
-    assert disturbed["triad"]["result"]["nodes"][0]["plain"]["cpu_share"] < 0.95
+    reading = disturbed["triad"]["result"]["nodes"][0]["plain"]
+    assert reading is None or reading["cpu_share"] < 0.95
     assert set(disturbed["sharers_busy"]) == set(CPUS) - {disturbed["chase"]["result"]["cpu"]}
 
 
@@ -264,11 +265,11 @@ def test_memory_of_a_node_that_is_not_there_is_refused(library: Library) -> None
     assert ends[0, 0] in ("returned", "denied")  # a container may not bind memory at all
 
 
-def test_windows_count_what_was_moved_inside_them_and_no_more(library: Library) -> None:
-    for _ in range(10):  # on a busy machine a worker may get no time in any window
-        (node,) = triad.nodes(library, triad.Plan({0: CPUS[:1]}, {CPUS[0]: 4 * MIB}))["nodes"]
-        if node["plain"] is not None and node["streaming"] is not None:
-            break
+def test_windows_count_what_was_moved_inside_them_and_no_more(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(triad, "WINDOW_S", 0.3)  # on a busy machine a worker may get no time in a short one
+    (node,) = triad.nodes(library, triad.Plan({0: CPUS[:1]}, {CPUS[0]: 4 * MIB}))["nodes"]
     for kind in ("plain", "streaming"):
         assert node[kind]["slices"] == triad.ATTEMPTS
         assert 1e7 < 1 / node[kind]["best_s"] * 1e9 < 1e13  # bytes a second
