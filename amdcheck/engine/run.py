@@ -48,7 +48,7 @@ from amdcheck.knowledge.tables import TABLES_DATE
 from amdcheck.model.errors import InputError
 from amdcheck.model.expectations import LEVELS, Expectations, Level
 from amdcheck.model.finding import Finding
-from amdcheck.model.report import Lost, PolicySummary, Report, Run, Tool
+from amdcheck.model.report import Lost, PolicySummary, Report, Run, Summary, Tool
 
 DEFAULT_LEVEL: Level = "standard"
 DEADLINES: Mapping[Level, float | None] = {"quick": 10.0, "standard": 60.0, "deep": None}
@@ -153,11 +153,6 @@ def run(request: RunRequest, *, on_progress: Callable[[Progress], None] | None =
     ]
     lost = () if opened.privileged else tuple(_lost(findings, owners))
     expect = opened.expectations
-    amd_cpu, gpus, signs = facts.get(Cpu), facts.get(Gpus), facts.get(GpuSigns)
-    is_amd_cpu = amd_cpu is not None and amd_cpu.vendor.or_none() == "AuthenticAMD"
-    has_gpus = gpus is not None and bool(gpus.devices)
-    expected = expect.gpus != 0 and (signs is None or bool(signs.signs))
-    listed = gpus is not None and gpus.listing.or_none() is not None
     report = Report(
         schema="amdcheck.report/1",
         tool=Tool(name="amdcheck", version=__version__, tables_date=TABLES_DATE),
@@ -179,16 +174,7 @@ def run(request: RunRequest, *, on_progress: Callable[[Progress], None] | None =
             expect={key: str(v) for key in ("gpus", "gfx", "rocm") if (v := getattr(expect, key)) is not None},
             date=date.today(),
         ),
-        summary=summarize(
-            findings,
-            required,
-            amd_present=is_amd_cpu or has_gpus,
-            cpu_host=is_amd_cpu and not has_gpus and not expected and listed,
-            whole=request.select == ("*",) and not request.skip,
-            lost=lost,
-            style=request.exit_style,
-            fail_on_warn=request.fail_on == "warn",
-        ),
+        summary=_summary(findings, required, lost, facts, expect, request),
         findings=findings,
     )
     if refused is not None:
@@ -360,6 +346,31 @@ def _judged(
         findings.append(finding)
         owners.append(None)
     return tuple(findings), owners
+
+
+def _summary(
+    findings: tuple[Finding, ...],
+    required: list[bool],
+    lost: tuple[Lost, ...],
+    facts: _Facts,
+    expect: Expectations,
+    request: RunRequest,
+) -> Summary:
+    cpu, gpus, signs = facts.get(Cpu), facts.get(Gpus), facts.get(GpuSigns)
+    is_amd_cpu = cpu is not None and cpu.vendor.or_none() == "AuthenticAMD"
+    has_gpus = gpus is not None and bool(gpus.devices)
+    expected = expect.gpus != 0 and (signs is None or bool(signs.signs))
+    listed = gpus is not None and gpus.listing.or_none() is not None
+    return summarize(
+        findings,
+        required,
+        amd_present=is_amd_cpu or has_gpus,
+        cpu_host=is_amd_cpu and not has_gpus and not expected and listed,
+        whole=request.select == ("*",) and not request.skip,
+        lost=lost,
+        style=request.exit_style,
+        fail_on_warn=request.fail_on == "warn",
+    )
 
 
 class _Facts:
