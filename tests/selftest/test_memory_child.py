@@ -257,6 +257,16 @@ def test_a_worker_that_dies_is_told_by_name_and_the_other_is_not_kept_waiting() 
     assert time.monotonic() - began < triad.DEADLINE_S / 4
 
 
+def test_workers_that_hang_are_all_told_their_common_deadline() -> None:
+    def hang(windows: triad._Windows) -> dict[str, Any]:
+        windows.wait()
+        time.sleep(60)
+        raise AssertionError
+
+    ended, _ = triad._together([(0, hang), (1, hang)], windows=1, deadline_s=1.0)
+    assert [(one["ended"], one["detail"]) for one in ended.values()] == [("timeout", "not finished within 1 s")] * 2
+
+
 def test_memory_of_a_node_that_is_not_there_is_refused(library: Library) -> None:
     cells = triad.matrix(library, {0: CPUS[0], 900: CPUS[-1]}, MIB)["cells"]
     ends = {(cell["cpu_node"], cell["memory_node"]): cell["ended"] for cell in cells}
