@@ -30,6 +30,20 @@ def amdcheck(*words: str, env: Mapping[str, str] | None = None, shell: str | Non
     return _run([sys.executable, "-m", "amdcheck", *words], env, shell)
 
 
+def slow_run(style: str) -> tuple[subprocess.Popen[str], int]:
+    """`amdcheck all` under an exit style, amid a run of a minute, and the pid of the run's child."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.cli.driver", "slow", "all", "--exit-style", style],
+        cwd=ROOT,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    return process, int(process.stderr.readline().removeprefix("child "))
+
+
 def _run(argv: list[str], env: Mapping[str, str] | None, shell: str | None) -> Result:
     if shell is not None:
         argv = ["bash", "-c", f'set -o pipefail; "$@" {shell}', "bash", *argv]

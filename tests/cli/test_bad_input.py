@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.command import ROOT, amdcheck, answered, environment
+from tests.cli.command import ROOT, amdcheck, answered, environment, slow_run
 from tests.standins.hungfs import dead_mount
 
 BYTE = "\udcff"  # how Python passes on a byte that is no UTF-8
@@ -135,22 +135,9 @@ def test_a_name_that_begins_like_a_command_to_a_log_is_no_line_of_its_own() -> N
     assert not any(line.startswith("::") for line in result.stderr.splitlines())
 
 
-def started(style: str) -> tuple[subprocess.Popen[str], int]:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.cli.driver", "slow", "all", "--exit-style", style],
-        cwd=ROOT,
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stderr is not None
-    return process, int(process.stderr.readline().removeprefix("child "))
-
-
 @pytest.mark.parametrize(("style", "code"), [("gate", 143), ("nagios", 3), ("npd", 2)])
 def test_a_second_signal_changes_nothing(style: str, code: int) -> None:
-    process, child = started(style)
+    process, child = slow_run(style)
     try:
         for _ in range(20):
             process.send_signal(signal.SIGTERM)
@@ -161,16 +148,6 @@ def test_a_second_signal_changes_nothing(style: str, code: int) -> None:
     assert process.returncode == code
     assert stderr == "amdcheck: ended by SIGTERM\n"
     assert stdout.count("\n") == (0 if style == "gate" else 1)
-    assert not Path(f"/proc/{child}").exists()
-
-
-@pytest.mark.parametrize(("style", "code"), [("gate", 129), ("nagios", 3), ("npd", 2)])
-def test_a_terminal_that_goes_away_ends_the_run(style: str, code: int) -> None:
-    process, child = started(style)
-    process.send_signal(signal.SIGHUP)
-    _, stderr = process.communicate(timeout=20)
-    assert process.returncode == code
-    assert stderr == "amdcheck: ended by SIGHUP\n"
     assert not Path(f"/proc/{child}").exists()
 
 

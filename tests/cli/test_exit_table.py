@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.command import ROOT, amdcheck, answered, environment
+from tests.cli.command import ROOT, amdcheck, answered, environment, slow_run
 
 STYLES = ("gate", "nagios", "npd")
 
@@ -124,19 +124,10 @@ def test_help_into_a_full_disk_is_no_traceback() -> None:
 
 
 @pytest.mark.parametrize("style", STYLES)
-@pytest.mark.parametrize(("number", "gate"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "gate"), [(signal.SIGHUP, 129), (signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_signal_ends_the_run_and_its_children(number: signal.Signals, gate: int, style: str) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.cli.driver", "slow", "all", "--exit-style", style],
-        cwd=ROOT,
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    process, child = slow_run(style)
     try:
-        assert process.stderr is not None
-        child = int(process.stderr.readline().removeprefix("child "))
         process.send_signal(number)
         _, stderr = process.communicate(timeout=20)
     finally:
