@@ -110,3 +110,13 @@ def test_whole_run_gives_the_verdict(name: str, machine: str, verdict: str, tmp_
     report = run(RunRequest(host=path, expect_gpus=one.expect_gpus)).report
     assert missing(list(report.findings), host, one) == []
     assert report.summary.verdict == verdict
+
+
+def test_memory_that_a_container_may_not_bind_leaves_it_ready(tmp_path: Path) -> None:
+    """Runtimes refuse set_mempolicy in containers; on a whole machine nothing should."""
+    path = tmp_path / "host.amdcheck.json.xz"
+    path.write_bytes(encode(compose("epyc7763-cpu-nps4", "memory-binding-refused").capture()))
+    verdicts = [
+        run(RunRequest(host=path, profile=name)).report.summary.verdict for name in ("node-cpu", "container-cpu")
+    ]
+    assert verdicts == ["undetermined", "ready"]

@@ -54,7 +54,7 @@ def test_every_product_that_this_processor_offers_is_exact_and_its_control_notic
         result = msgspec.convert(product["result"], Product)
         assert (result.wrong, result.first_wrong) == (0, ()), product["name"]
         assert result.noticed == result.planted == 25
-        assert result.compared > 1_000_000
+        assert result.compared > 400_000  # the odd shapes, and the timed one a few times
         assert 0 < result.reading.best_s < 0.1
         assert 0 < result.ceiling.cpu_share <= 1
     assert said["cpu"] in os.sched_getaffinity(0)
