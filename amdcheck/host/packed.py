@@ -7,7 +7,7 @@ from typing import BinaryIO, Literal, Protocol
 
 from amdcheck.model.errors import InputError
 
-_CHUNK = 1 << 20
+_CHUNK = 1 << 16  # bytes
 _MEMBERS_LIMIT = 10_000  # compressed files one after another in one; each costs a copy of what follows
 _XZ_MEMORY = 128 << 20  # bytes; the largest dictionary of xz's presets needs 65 MiB
 
@@ -31,7 +31,7 @@ def packing(head: bytes) -> Packing:
 
 
 def unpacked(file: BinaryIO, name: str, *, limit: int, packed_limit: int | None = None) -> Iterator[bytes]:
-    """The content in pieces of at most 1 MiB.
+    """The content in pieces of at most 64 KiB.
 
     Raises InputError when it is damaged, cut off, or longer than a limit (bytes); `name` is what messages call it.
     """
@@ -44,14 +44,25 @@ def unpacked(file: BinaryIO, name: str, *, limit: int, packed_limit: int | None 
 
 
 def _pieces(file: BinaryIO, name: str, packed_limit: int | None) -> Iterator[bytes]:
-    data = file.read(_CHUNK)
+    taken = 0
+
+    def more() -> bytes:
+        nonlocal taken
+        read = file.read(_CHUNK)
+        taken += len(read)
+        if packed_limit is not None and taken > packed_limit:
+            raise InputError(f"{name}: is larger than {packed_limit >> 20} MiB, which no recorded machine is")
+        return read
+
+    data = more()
     kind = packing(data)
     if kind == "plain":
+        packed_limit = None  # it is bounded by what it holds
         while data:
             yield data
-            data = file.read(_CHUNK)
+            data = more()
         return
-    taken, members = len(data), 1
+    members = 1
     stream = _decompressor(kind)
     while True:
         try:
@@ -62,7 +73,7 @@ def _pieces(file: BinaryIO, name: str, packed_limit: int | None) -> Iterator[byt
             yield chunk
         data = b""
         if stream.eof:
-            data = stream.unused_data or file.read(_CHUNK)
+            data = stream.unused_data or more()
             if not data.strip(b"\0"):  # the end, or padding
                 return
             members += 1
@@ -70,12 +81,9 @@ def _pieces(file: BinaryIO, name: str, packed_limit: int | None) -> Iterator[byt
                 raise InputError(f"{name}: is made of more than {_MEMBERS_LIMIT} compressed pieces; compress it again")
             stream = _decompressor(kind)
         elif stream.needs_input:
-            data = file.read(_CHUNK)
+            data = more()
             if not data:
                 raise InputError(f"{name}: is cut off; copy or record it again")
-        taken += len(data)
-        if packed_limit is not None and taken > packed_limit:
-            raise InputError(f"{name}: is larger than {packed_limit >> 20} MiB, which no recorded machine is")
 
 
 def _decompressor(kind: Packing) -> _Decompressor:

@@ -59,6 +59,13 @@ def test_it_comes_back_compressed_and_plain() -> None:
     assert decode(io.BytesIO(DOCUMENT), name="FILE") == SMALL
 
 
+def test_pieces_that_were_compressed_apart_are_counted_once() -> None:
+    pieces = [*(DOCUMENT[place : place + 1] for place in range(len(DOCUMENT))), *[b" "] * 2000]
+    data = b"".join(map(lzma.compress, pieces))
+    assert len(data) < 1 << 20
+    assert decode(io.BytesIO(data), name="FILE") == SMALL
+
+
 def test_bytes_that_are_no_text_are_base64_as_published() -> None:
     raw = json.loads(DOCUMENT)
     assert raw["files"] == {"/proc/version": "Linux\n", "/sys/rom": {"base64": "/wA="}}
