@@ -47,13 +47,24 @@ def summarize(
         verdict, worst = "ready", []
     counts = _count(findings)
     why = _why(worst)
+    unseen = {entry.check for entry in lost}
+    advisory = [
+        f for f, r in standing if f.status == "unknown" and not r and not (f.outcome == "denied" and f.check in unseen)
+    ]
     if verdict == "undetermined" and not blocking:
         why = "nothing was judged" if amd_present else "no AMD CPU and no AMD GPU to judge"
     return Summary(
         verdict=verdict,
         exit_code=verdict_exit(verdict, style, fail_on_warn=fail_on_warn),
         counts=counts,
-        headline=_headline(verdict, why, counts, lost, cpu_host=cpu_host, checks=None if whole else _checks(findings)),
+        headline="".join(
+            (
+                "CPU host, no AMD GPU: " if cpu_host else "",
+                "" if whole else f"{counted(_checks(findings), 'check')} alone: ",
+                _judgement(verdict, why, counts, advisory=len(advisory)),
+                _left_out(findings, counts, root_only=len(unseen)),
+            )
+        ),
         drain=any(f.remedy is not None and f.remedy.owner == "node" for f in fails),
         reason=_ascii_line(f"amdcheck: {verdict}: {why}" if why else f"amdcheck: {verdict}"),
     )
@@ -88,23 +99,27 @@ def _checks(findings: Iterable[Finding]) -> int:
     return len({finding.check for finding in findings})
 
 
-def _headline(
-    verdict: Verdict, why: str, counts: Counts, lost: Sequence[Lost], *, cpu_host: bool, checks: int | None
-) -> str:
-    parts = ["CPU host, no AMD GPU: " if cpu_host else ""]
-    if checks is not None:
-        parts.append(f"{counted(checks, 'check')} alone: ")
-    parts.append(verdict.replace("-", " ").upper())
-    if why:
-        parts.append(f": {why}")
-    elif verdict == "ready":
-        parts.append(f": {counted(counts.pass_, 'finding')} passed")
-    if counts.waived:
-        parts.append(f" ({counts.waived} waived)")
-    unseen = len({entry.check for entry in lost})
-    if unseen:
-        parts.append(f" ({counted(unseen, 'check')} {'needs' if unseen == 1 else 'need'} root: sudo amdcheck all)")
-    return "".join(parts)
+def _judgement(verdict: Verdict, why: str, counts: Counts, *, advisory: int) -> str:
+    """The verdict in words, and what it rests on; "ready" is not said without what could not be determined."""
+    words = verdict.replace("-", " ").upper()
+    if advisory and verdict in ("ready", "ready-with-warnings"):
+        words += f", {advisory} undetermined (advisory)"
+    if verdict == "ready":
+        why = f"{counted(counts.pass_, 'finding')} passed"
+    return f"{words}: {why}" if why else words
+
+
+def _left_out(findings: Sequence[Finding], counts: Counts, *, root_only: int) -> str:
+    """What the verdict leaves out: what is waived, what only root may read, self-tests of what is in use."""
+    told = f" ({counts.waived} waived)" if counts.waived else ""
+    if root_only:
+        told += f" ({counted(root_only, 'check')} {'needs' if root_only == 1 else 'need'} root: sudo amdcheck all)"
+    skips = (f for f in findings if f.status == "skip" and f.outcome == "busy")
+    busy = {f.check for f in skips if f.check.startswith("selftest.")}
+    if busy:
+        devices = sorted({"GPU" if check.startswith("selftest.gpu.") else "CPU" for check in busy})
+        told += f"; {counted(len(busy), 'self-test')} not run: {'s and '.join(devices)}s in use (--allow-busy)"
+    return told
 
 
 def _ascii_line(text: str) -> str:

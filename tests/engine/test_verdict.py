@@ -72,6 +72,37 @@ def test_an_advisory_unknown_does_not_change_the_verdict() -> None:
     assert judged(PASS, UNKNOWN, required=False).verdict == "ready"
 
 
+@pytest.mark.parametrize(
+    ("worst", "headline"),
+    [
+        (PASS, "READY, 2 undetermined (advisory): 1 finding passed"),
+        (WARN, "READY WITH WARNINGS, 2 undetermined (advisory): numa.balancing/on: on"),
+        (FAIL, "NOT READY: gpu.present/none: no GPU"),
+    ],
+)
+def test_ready_is_not_said_without_what_could_not_be_determined(worst: Finding, headline: str) -> None:
+    other = undetermined("cpu.isa", HOST, "no flags", because=Unknown("absent", "/proc/cpuinfo"))
+    assert judged(worst, UNKNOWN, other, required=False).headline == headline
+
+
+def test_what_only_root_may_read_is_counted_once() -> None:
+    denied = undetermined("kernel.log", HOST, "not read", because=Unknown("denied", "/dev/kmsg"))
+    lost = (Lost(check="kernel.log", needs="root", source="/dev/kmsg"),)
+    assert judged(PASS, denied, required=False, lost=lost).headline == (
+        "READY: 1 finding passed (1 check needs root: sudo amdcheck all)"
+    )
+
+
+def test_self_tests_that_were_left_out_on_a_busy_machine_are_counted() -> None:
+    busy = [skipped(f"selftest.cpu.{name}", HOST, "none is idle", outcome="busy") for name in ("clock", "triad")]
+    assert judged(PASS, SKIP, *busy).headline == (
+        "READY: 1 finding passed; 2 self-tests not run: CPUs in use (--allow-busy)"
+    )
+    assert judged(PASS, *busy).exit_code == 0
+    gpu = skipped("selftest.gpu.gemm", Subject(kind="gpu", id="0000:03:00.0"), "in use", outcome="busy")
+    assert judged(PASS, busy[0], gpu).headline.endswith("; 2 self-tests not run: CPUs and GPUs in use (--allow-busy)")
+
+
 def test_nothing_of_amd_is_undetermined() -> None:
     summary = judged(PASS, amd_present=False)
     assert (summary.verdict, summary.exit_code) == ("undetermined", 3)
