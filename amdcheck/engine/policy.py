@@ -179,14 +179,14 @@ def _nearest(word: str, right: Iterable[str]) -> str:
     return f"; did you mean {close[0]}?" if close else ""
 
 
-def profile_named(name: str) -> Profile:
-    """A profile of the table. Raises InputError for an unknown name."""
+def profile_named(name: str, said_by: str = "--profile") -> Profile:
+    """A profile of the table. Raises InputError for an unknown name, which tells who named it."""
     try:
         return profiles()[name]
     except KeyError:
         names = ["auto", *profiles()]
         raise InputError(
-            f"--profile {name}: no such profile{_nearest(name, names)} (there are {', '.join(names)})"
+            f"{said_by} {printable(name)}: no such profile{_nearest(name, names)} (there are {', '.join(names)})"
         ) from None
 
 
@@ -199,7 +199,9 @@ def apply_policy(finding: Finding, policy: Policy, today: date) -> Finding:
     """Cap the status and mark a waiver. A waiver past its date says so in the message and does not count."""
     at_most = next((rule.at_most for rule in _rules(policy, finding.check) if rule.at_most is not None), None)
     if at_most == "warn" and finding.status == "fail":
-        finding = replace(finding, status="warn", message=f"{finding.message} (a fail; the policy says at most warn)")
+        finding = replace(
+            finding, status="warn", message=_noted(finding.message, "a fail; the policy says at most warn")
+        )
     if finding.status not in ("warn", "fail", "unknown"):
         return finding
     for waiver in policy.waive:
@@ -207,8 +209,14 @@ def apply_policy(finding: Finding, policy: Policy, today: date) -> Finding:
             continue
         if waiver.until >= today:
             return replace(finding, waived=Waived(reason=waiver.reason, until=waiver.until))
-        finding = replace(finding, message=f"{finding.message} (its waiver ended on {waiver.until}: {waiver.reason})")
+        note = f"its waiver ended on {waiver.until}: {waiver.reason}"
+        finding = replace(finding, message=_noted(finding.message, note))
     return finding
+
+
+def _noted(message: str, note: str) -> str:
+    """The message with a note in brackets, inside its sentence."""
+    return f"{message.removesuffix('.')} ({note}){'.' if message.endswith('.') else ''}"
 
 
 def is_required(

@@ -121,7 +121,7 @@ def run(request: RunRequest, *, on_progress: Callable[[Progress], None] | None =
     policy = read_policy(request.policy, frozenset(checks)) if request.policy is not None else Policy()
     profile_name = request.profile or policy.profile
     if profile_name != "auto":
-        profile_named(profile_name)
+        profile_named(profile_name, "--profile" if request.profile else f"policy {request.policy}: profile")
     choices = {level: _chosen(checks, request, level) for level in LEVELS}
     level, running = choices[request.level or DEFAULT_LEVEL]
     plan = Plan(

@@ -8,7 +8,7 @@ from itertools import permutations
 from pathlib import Path
 
 import pytest
-from msgspec.structs import fields
+from msgspec.structs import fields, replace
 
 from amdcheck.api import HOST, failed, shown, undetermined
 from amdcheck.engine.policy import (
@@ -181,6 +181,16 @@ def test_a_waiver_past_its_date_says_so_and_does_not_count(tmp_path: Path) -> No
     assert finding.waived is None
     assert finding.status == "fail"
     assert "its waiver ended on 2027-03-31" in finding.message
+
+
+@pytest.mark.parametrize(("stop", "end"), [("", ")"), (".", ").")])
+def test_a_note_of_the_policy_stands_inside_the_sentence(tmp_path: Path, stop: str, end: str) -> None:
+    finding = replace(redirect(), message=f"Traffic is redirected{stop}")
+    expired = apply_policy(finding, read_policy(policy_file(tmp_path, WAIVE), CHECKS), date(2027, 4, 1))
+    assert expired.message == f"Traffic is redirected (its waiver ended on 2027-03-31: XGMI only host{end}"
+    at_most = read_policy(policy_file(tmp_path, '[checks."pci.*"]\nat_most = "warn"'), CHECKS)
+    capped = apply_policy(finding, at_most, date(2027, 4, 1))
+    assert capped.message == f"Traffic is redirected (a fail; the policy says at most warn{end}"
 
 
 def test_at_most_warn_caps_a_fail(tmp_path: Path) -> None:

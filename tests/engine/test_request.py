@@ -40,6 +40,14 @@ def test_an_option_that_names_nothing_gets_one_sentence(request_: RunRequest, se
     assert sentence in str(error.value)
 
 
+def test_a_profile_that_does_not_exist_is_blamed_on_the_policy_that_names_it(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text('profile = "foo"')
+    with pytest.raises(InputError) as error:
+        run(RunRequest(policy=path))
+    assert str(error.value).startswith(f"policy {path}: profile foo: no such profile")
+
+
 def test_a_run_that_is_over_before_the_host_is_open_is_undetermined(tmp_path: Path) -> None:
     tree = tmp_path / "machine"
     compose("epyc7302p-cpu-only").write_tree(tree)
