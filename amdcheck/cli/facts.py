@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from itertools import groupby
-
-import msgspec
 
 from amdcheck.cli.options import EvidenceOptions, ShowFormat
 from amdcheck.cli.output import to_stdout
@@ -22,7 +21,8 @@ def show_facts(options: EvidenceOptions, format: ShowFormat) -> int:
     """Read every fact of the host and write it. Raises InputError and Ending."""
     facts = read_facts(evidence_request(options))
     if format == "json":
-        to_stdout(msgspec.json.format(msgspec.json.encode(facts), indent=2) + b"\n")
+        # Escaped beyond ASCII: facts hold the host's strings as they are, and some turn a terminal's text around.
+        to_stdout(json.dumps(facts, indent=2).encode("ascii") + b"\n")
         return 0
     to_stdout(facts_text(facts, Sheet(view_of_stdout(detail="normal", no_color=True))))
     return 0

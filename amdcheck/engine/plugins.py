@@ -22,7 +22,7 @@ from amdcheck.engine.registry import Check, Plugin, all_checks, described
 from amdcheck.engine.supervisor import Outcome
 from amdcheck.engine.worker import IMPORT_SECONDS, Plan
 from amdcheck.facts.registry import all_facts
-from amdcheck.host.processes import become_subreaper, escaped_children, kill_tree, let_go_of_the_caller, state_of
+from amdcheck.host.processes import become_subreaper, escaped_children, has_ended, kill_tree, let_go_of_the_caller
 from amdcheck.model.errors import in_words
 from amdcheck.model.finding import Finding
 from amdcheck.model.text import printable
@@ -184,7 +184,7 @@ def _ask(entries: Sequence[EntryPoint], seconds: float) -> list[_Answer]:
 
 def _answer(asked: _Asked, *, wait: bool) -> _Answer | None:
     """What the process says, as far as it is there; `wait`: only if it is dead."""
-    if wait and state_of(asked.pid) not in (None, "Z"):
+    if wait and not has_ended(asked.pid):
         return None
     # What a dead process left behind may hold the pipe open, so that its end does not show there.
     data = os.read(asked.pipe, 1 << 18) if select.select([asked.pipe], [], [], 0)[0] else b""

@@ -34,7 +34,7 @@ from amdcheck.engine.registry import Check
 from amdcheck.engine.worker import Plan, broken_fact, bug_of, crashed, run_worker
 from amdcheck.host.capture import Hang, Unfinished
 from amdcheck.host.paths import encodable
-from amdcheck.host.processes import become_subreaper, escaped_children, kill_tree, state_of
+from amdcheck.host.processes import become_subreaper, escaped_children, has_ended, kill_tree, state_of
 from amdcheck.model.errors import InputError
 from amdcheck.model.finding import HOST, Finding, Remedy, Step, undetermined
 
@@ -159,7 +159,7 @@ class _Supervisor:
                 wait = min(wait, self._ends - now)
             if not select.select([pipe], [], [], max(wait, 0.001))[0]:
                 # What it left behind may hold the pipe open, so that its end does not show there.
-                if state_of(worker) in (None, "Z") and not select.select([pipe], [], [], 0)[0]:
+                if has_ended(worker) and not select.select([pipe], [], [], 0)[0]:
                     return "it died"
                 continue
             data = os.read(pipe, 1 << 18)

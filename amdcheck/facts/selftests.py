@@ -33,6 +33,10 @@ class Step(Struct, frozen=True, kw_only=True):
     ended: str
     detail: str | None
 
+    def __post_init__(self) -> None:
+        if (self.ended == "returned") != (getattr(self, "result", None) is not None):
+            raise ValueError("a step has a result when it returned, and only then")
+
     @property
     def why(self) -> str:
         """The end in words, for a step that did not return."""
@@ -309,6 +313,8 @@ def _ended_well(answer: SelfTestResult, source: str) -> Value[str]:
     if result.timed_out or result.rc is None:
         stuck = f"; still there: {', '.join(result.stuck)}" if result.stuck else ""
         return Unknown("timeout", source, f"the child was ended after {result.duration_s:.0f} s{stuck}")
+    if result.truncated:
+        return Unknown("failed", source, "the child printed more than is read of it")
     if result.rc < 0:
         return Unknown("failed", source, f"the child was killed by {signal_name(-result.rc)}")
     if result.rc != 0:

@@ -195,6 +195,14 @@ def state_of(pid: int) -> str | None:
     return None if entry is None else entry.state
 
 
+def has_ended(child: int) -> bool:
+    """Whether a child of ours is dead, asked of the kernel itself: /proc may not be mounted. It stays to be reaped."""
+    try:
+        return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:
+        return True
+
+
 def wchan(pid: int) -> str:
     """The kernel function a process sleeps in, `?` where it cannot be read."""
     try:
