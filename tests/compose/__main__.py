@@ -28,7 +28,10 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--list", action="store_true", help="name the machines, and the faults of each")
     given = parser.parse_args(words)
     if given.list:
-        print("\n".join(_listed()))
+        try:
+            print("\n".join(_listed()), flush=True)
+        except BrokenPipeError:  # `| head` has seen enough
+            sys.stdout = None  # nor shall the interpreter flush what is left
         return 0
     if given.machine is None or given.output is None:
         parser.error("say which MACHINE, and with -o into which FILE")
@@ -45,14 +48,15 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def recording(machine: str, faults: Sequence[str]) -> Capture:
-    """The machine with these faults, recorded with the options that find them: a replay needs none."""
-    expect = Expectations()
+    """The machine with these faults, recorded at the level and with the options that find them: a replay needs none."""
+    deep = any(fault(name).level == "deep" for name in faults)
+    expect = Expectations(level="deep" if deep else "standard")
     host = compose(machine, *faults)
     for asked in (fault(name).expectations for name in faults):
         changes = {name: getattr(asked, name) for name in ("gpus", "gfx", "rocm", "python")}
         expect = replace(expect, **{name: value for name, value in changes.items() if value is not None})
     capture = host.capture(expect)
-    return replace(capture, manifest=replace(capture.manifest, expectations=expect))
+    return replace(capture, manifest=replace(capture.manifest, level=expect.level, expectations=expect))
 
 
 def _listed() -> Iterator[str]:

@@ -7,7 +7,9 @@ from typing import Any
 
 from tests.compose.plan import Plan, Thread
 
-_SOCKET_GB_S = 300  # that a socket's memory moves, its channels shared out among its nodes
+# That a socket's memory moves, its channels shared out among its nodes: four fifths of eight DDR4-3200, twelve
+# DDR5-4800 or twelve DDR5-6000.
+_SOCKET_GB_S = {"zen2": 164, "zen3": 164, "zen4": 369, "zen5": 461}
 _HOPS = 4096
 _SECOND_NS, _THIRD_NS, _MEMORY_NS, _SMALL_PAGES_NS = 4.0, 14.0, 110.0, 145.0
 _INCREMENTS = 60_000
@@ -74,7 +76,8 @@ def _reading(plan: Plan, seconds: float) -> dict[str, Any]:
 def _gb_s(plan: Plan, node: int) -> float:
     """What a node's own memory gives its cores, by stores past the caches."""
     nodes = len(_with_cpus(plan)) / plan.sockets
-    return _SOCKET_GB_S / nodes * (0.5 if node in plan.machine.selftest.memory.slow_nodes else 1.0)
+    slow = node in plan.machine.selftest.memory.slow_nodes
+    return _SOCKET_GB_S.get(plan.cpu.generation, 300) / nodes * (0.5 if slow else 1.0)
 
 
 def _node(plan: Plan, node: int) -> dict[str, Any]:
