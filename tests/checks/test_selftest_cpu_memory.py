@@ -84,7 +84,7 @@ def test_the_four_nodes_of_a_healthy_milan_are_exact_and_each_other_s_like() -> 
         "128 of 128 planted errors noticed",
         "CPUs 16-31",
     ]
-    assert (metric(node, "triad-streaming"), metric(node, "streaming-of-plain")) == (75.0, 1.33)
+    assert (metric(node, "triad-streaming"), metric(node, "streaming-of-plain")) == (41.0, 1.33)
     assert metric(node, "of-peak") == 146.48  # of two channels of DDR4-3200: this one is composed
     assert metric(only(findings), "node0-from-node3") == 18.0
     assert all(item.volatile for item in node.evidence)
