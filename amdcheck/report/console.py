@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
@@ -13,7 +14,7 @@ from rich.text import Text
 from amdcheck.model.finding import Evidence, Finding, Step, Subject
 from amdcheck.model.report import CpuSummary, GpuSummary, HostSummary, Lost, Report, Verdict
 from amdcheck.model.text import counted
-from amdcheck.report.fold import Case, Entry, fold
+from amdcheck.report.fold import Case, Entry, alike, fold
 from amdcheck.report.text import command_line, inert, spelled
 from amdcheck.report.view import View
 from amdcheck.report.worst import worst
@@ -22,8 +23,13 @@ T = TypeVar("T")
 
 NARROWEST = 24  # columns; below that nothing is readable and the terminal may wrap as it likes
 _SHOWN = 8  # subjects, cases and commands of one finding that are told before "and N more"
+_REASONS = 12  # why checks were skipped
 _LONGEST = 300  # characters of one value or message; the rest with --verbose
 _LABEL = 8
+
+# A number stays with its unit. The wrapping takes every blank that there is for a place to break at, U+00A0 as well.
+_BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:[KMGT]i?B|kB|[kMG]?Hz|[munµ]?s|G?FLOPS?|TFLOPS?)\b)")
+_UNBREAKABLE = "\ue000"
 
 # How a finding stands, worst first: glyph, word, colour. Waived findings stand for nothing, whatever they are.
 _MARKS: Mapping[str, tuple[str, str, str]] = {
@@ -103,10 +109,17 @@ class _Page:
             indent = head.cell_len
         else:
             head, body = Text(), Text().append_text(head).append_text(body)
-        wrapped = body.wrap(self._console, max(self._width - indent, NARROWEST // 2), overflow="fold")
-        for number, line in enumerate(wrapped):
+        for number, line in enumerate(self._wrapped(body, self._width - head.cell_len, self._width - indent)):
             line.rstrip()
             self._lines.append(Text().append_text(Text(" " * indent) if number else head).append_text(line))
+
+    def _wrapped(self, body: Text, first: int, later: int) -> Iterable[Text]:
+        """The lines of a text, the first of which may have another width than the later ones."""
+        least = NARROWEST // 2
+        line = body.wrap(self._console, max(first, least), overflow="fold")[0]
+        rest = body[len(line) :]
+        rest = rest[len(rest) - len(rest.plain.lstrip(" ")) :]
+        return line, *(rest.wrap(self._console, max(later, least), overflow="fold") if rest.plain else ())
 
     def _text(self, words: str | Text) -> Text:
         return words if isinstance(words, Text) else self.span(words)
@@ -117,7 +130,8 @@ class _Page:
 
     def span(self, text: str, style: str = "") -> Text:
         # Leading and trailing blanks of ours are kept: only what printable() changes is changed.
-        return Text(spelled(text, ascii=self.view.ascii), style=Style.parse(style) if style else "")
+        words = _BEFORE_UNIT.sub(_UNBREAKABLE, spelled(text, ascii=self.view.ascii))
+        return Text(words, style=Style.parse(style) if style else "")
 
     def some(self, items: Sequence[T]) -> Sequence[T]:
         """The first few, or all when everything is wanted."""
@@ -134,7 +148,8 @@ class _Page:
             self._console.print(line, soft_wrap=True)
         file = self._console.file
         assert isinstance(file, io.StringIO)
-        return inert("\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n")
+        text = file.getvalue().replace(_UNBREAKABLE, " ")
+        return inert("\n".join(line.rstrip() for line in text.splitlines()) + "\n")
 
 
 # --- the machine --------------------------------------------------------------------------------------------------
@@ -145,8 +160,10 @@ def _header(page: _Page, report: Report) -> None:
     source = "" if run.source == "live" else f", read from a {run.source}"
     where = host.name or host.node or "unnamed host"
     glyph, style = _VERDICT_MARKS[report.summary.verdict]
+    words = report.summary.verdict.replace("-", " ").upper()
+    scope, speaks_of_a_part, _ = report.summary.headline.partition(words)  # "CPU host, no AMD GPU: 3 checks alone: "
     page.paragraph(
-        page.span(f"{glyph} {report.summary.verdict.replace('-', ' ').upper()}  ", style),
+        page.span(f"{glyph} {scope if speaks_of_a_part else ''}{words}  ", style),
         page.span(where, "bold"),
         page.span(f" · {report.tool.name} {report.tool.version} · level {run.level}{source}", "dim"),
     )
@@ -251,9 +268,20 @@ def _groups(page: _Page, report: Report) -> None:
     skips = [f for f in report.findings if f.status == "skip"]
     if skips and page.view.detail == "normal":
         page.blank()
-        page.paragraph(
-            page.span(_skip_names(skips), "dim"), first=page.span(f"Skipped {len(skips)}: ", "dim"), indent=2
-        )
+        _skips(page, skips)
+
+
+def _skips(page: _Page, skips: Sequence[Finding]) -> None:
+    """Why checks were skipped, the reason of most first, and which."""
+    reasons: dict[str, list[Finding]] = {}
+    for finding in skips:
+        reasons.setdefault(finding.message.rstrip("."), []).append(finding)
+    page.paragraph(page.span(f"Skipped {len(skips)}:", "dim"))
+    by_most = sorted(reasons.items(), key=lambda reason: -len(reason[1]))
+    for reason, findings in by_most[:_REASONS]:
+        page.paragraph(page.span(f"{page.short(reason)}: {_skip_names(findings)}", "dim"), first="  ", indent=4)
+    if more := sum(len(findings) for _, findings in by_most[_REASONS:]):
+        page.paragraph(page.span(f"and {more} more, all with --verbose", "dim"), first="  ")
 
 
 def _skip_names(skips: Sequence[Finding]) -> str:
@@ -263,10 +291,13 @@ def _skip_names(skips: Sequence[Finding]) -> str:
         ids = by_check.setdefault(finding.check, [])
         if finding.subject.kind != "host":
             ids.append(finding.subject.id)
-    return ", ".join(
-        f"{check} ({', '.join(ids[:_SHOWN])}{', …' if len(ids) > _SHOWN else ''})" if ids else check
-        for check, ids in by_check.items()
-    )
+    names = [f"{check} ({_few(ids)})" if ids else check for check, ids in by_check.items()]
+    return _few(names)
+
+
+def _few(words: Sequence[str]) -> str:
+    more = f" and {len(words) - _SHOWN} more" if len(words) > _SHOWN else ""
+    return ", ".join(words[:_SHOWN]) + more
 
 
 def _place(finding: Finding, first: Finding | None) -> tuple[int, bool]:
@@ -285,7 +316,8 @@ def _group(page: _Page, name: str, findings: Sequence[Finding], *, first: Findin
     passes = [f for f in findings if _standing(f) == "pass"]
     if told:
         page.paragraph(page.span(name, "bold"))
-    entries = sorted(fold(told), key=lambda e: _place(e.first, first))
+    folded = fold(told)
+    entries = sorted(folded if verbose else alike(folded), key=lambda e: _place(e.first, first))
     for number, entry in enumerate(entries):
         if number and (entry.first.remedy or entries[number - 1].first.remedy):
             page.blank()  # what asks for work stands alone
@@ -312,10 +344,11 @@ def _pass_names(passes: Sequence[Finding]) -> str:
 def _entry(page: _Page, entry: Entry, *, privileged: bool) -> None:
     first = entry.first
     glyph, word, style = _MARKS[_standing(first)]
+    ids = tuple(dict.fromkeys(f.id for f in entry.findings))
     page.paragraph(
         page.span(f"{word} ", style),
-        page.span(first.id, "bold"),
-        page.span(f"  {first.title}" if first.title else "", "dim"),
+        page.span(", ".join(ids), "bold"),
+        page.span(f"  {first.title}" if first.title and len(ids) == 1 else "", "dim"),
         first=page.span(f"{glyph} ", style),
     )
     cases = page.some(entry.cases)
@@ -331,7 +364,8 @@ def _entry(page: _Page, entry: Entry, *, privileged: bool) -> None:
         return
     page.paragraph("To do: ", page.span(first.remedy.action, "bold"), f" (owner: {first.remedy.owner})", first="  ")
     for number, steps in enumerate(entry.steps, start=1):
-        _step(page, steps, number=number if len(entry.steps) > 1 else None, privileged=privileged)
+        head = f"    {number}. " if len(entry.steps) > 1 else "    "
+        _step(page, steps, head=head, indent=len(head), privileged=privileged)
     if first.remedy.reference and "://" in first.remedy.reference:
         page.unbroken(f"see {first.remedy.reference}", indent=4, style="dim")
     elif first.remedy.reference:
@@ -361,29 +395,32 @@ def _evidence(page: _Page, item: Evidence) -> None:
     page.paragraph(*told, page.span(note, "dim"), first="    ", indent=6)
 
 
-def _step(page: _Page, steps: Sequence[Step], *, number: int | None, privileged: bool) -> None:
+def _step(page: _Page, steps: Sequence[Step], *, head: str, indent: int, privileged: bool) -> None:
     """One step for one or many subjects: its words once where they are the same, and each exact command."""
-    head = f"    {number}. " if number else "    "
     commands = tuple(dict.fromkeys(filter(None, (command_line(step, privileged=privileged) for step in steps))))
     for text in dict.fromkeys(step.text for step in steps):
         needs = [
             word for word, needed in (("root", steps[0].root and not commands), ("a reboot", steps[0].reboot)) if needed
         ]
-        page.paragraph(
-            page.span(text), page.span(f" (needs {' and '.join(needs)})" if needs else "", "dim"), first=head
-        )
-        head = " " * len(head)
+        why = page.span(f" (needs {' and '.join(needs)})" if needs else "", "dim")
+        page.paragraph(page.span(head), page.span(text), why, indent=indent)
+        head = " " * indent
     for command in page.some(commands):
-        page.unbroken(f"$ {command}", indent=len(head), style="cyan")
+        page.unbroken(f"$ {command}", indent=indent, style="cyan")
     if more := len(commands) - len(page.some(commands)):
-        page.paragraph(page.span(f"and {more} more, all with --verbose", "dim"), first=" " * len(head))
+        page.paragraph(page.span(f"and {more} more, all with --verbose", "dim"), first=" " * indent)
 
 
 def _subjects(shown: Sequence[Subject], total: int) -> str:
     if total == 1:
-        return f"{_noun(_kind(shown[0]))[0]} {shown[0].id}"
+        return f"{_noun(_kind(shown[0]))[0]} {_short_id(shown[0])}"
     more = f" and {total - len(shown)} more" if total > len(shown) else ""
-    return f"{_how_many(shown, total)}: {', '.join(s.id for s in shown)}{more}"
+    return f"{_how_many(shown, total)}: {', '.join(map(_short_id, shown))}{more}"
+
+
+def _short_id(subject: Subject) -> str:
+    """The id behind its noun: NUMA node 1, whose folder is called node1."""
+    return subject.id.removeprefix("node") if subject.kind == "numa" else subject.id
 
 
 def _how_many(subjects: Sequence[Subject], total: int) -> str:
@@ -423,17 +460,15 @@ def _unseen(page: _Page, report: Report) -> None:
 
 
 def _start_with(page: _Page, report: Report) -> None:
-    """The first command of what the verdict names, where a reader sees it who sees the end alone."""
+    """The first step of what the verdict names and its first command, for a reader who sees the end alone."""
     first = worst(report)
-    if first is None or first.remedy is None:
+    if first is None or first.remedy is None or not first.remedy.steps:
         return
     steps = first.remedy.steps
-    step = next((step for step in steps if step.argv), steps[0] if steps else None)
-    if step is None:
-        return
-    page.paragraph(f"Start with: {step.text}", first="  ")
-    if command := command_line(step, privileged=_is_privileged(report)):
-        page.unbroken(f"$ {command}", indent=4, style="cyan")
+    command = next((number for number, step in enumerate(steps) if step.argv), 0)
+    for number in sorted({0, command}):
+        head = f"Step {number + 1}: " if number else "Start with: "
+        _step(page, steps[number : number + 1], head=f"  {head}", indent=4, privileged=_is_privileged(report))
 
 
 def _lost(lost: Sequence[Lost], *, verbose: bool) -> str:

@@ -1,4 +1,7 @@
-"""The same finding on many subjects is one entry: eight GPUs with one fault are one thing to read."""
+"""The same finding on many subjects is one entry: eight GPUs with one fault are one thing to read.
+
+So is one cause that many checks tell in the same words.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,10 @@ class Case:
 
 @dataclass(frozen=True)
 class Entry:
-    """All findings with one id, status and waiver, in their order. `steps` holds every step, equal ones once."""
+    """All findings with one id, status and waiver, in their order. `steps` holds every step, equal ones once.
+
+    Of several checks (see `alike`) the cases are those of the first one.
+    """
 
     findings: tuple[Finding, ...]
     cases: tuple[Case, ...]
@@ -45,6 +51,33 @@ def fold(findings: Iterable[Finding]) -> tuple[Entry, ...]:
     for finding in findings:
         by_id.setdefault((finding.id, finding.status, finding.waived), []).append(finding)
     return tuple(_entry(group) for group in by_id.values())
+
+
+def alike(entries: Iterable[Entry]) -> tuple[Entry, ...]:
+    """Entries in which several checks say the same of the same subjects and ask for the same, as one."""
+    causes: dict[tuple[object, ...], list[Entry]] = {}
+    for entry in entries:
+        causes.setdefault(_cause(entry), []).append(entry)
+    return tuple(same[0] if len(same) == 1 else _together(same) for same in causes.values())
+
+
+def _cause(entry: Entry) -> tuple[object, ...]:
+    first = entry.first
+    asked = first.remedy and (first.remedy.action, first.remedy.owner, first.remedy.reference)
+    told = tuple((f.subject, f.message, f.expected, f.actual) for f in entry.findings)
+    return first.outcome, first.status, first.waived, asked, told
+
+
+def _together(same: Sequence[Entry]) -> Entry:
+    """One entry; of steps that differ in their words alone, the first."""
+    findings = tuple(finding for entry in same for finding in entry.findings)
+    steps = _steps([f.remedy for f in findings if f.remedy is not None])
+    by_command = ({step.argv: step for step in reversed(position)} for position in steps)
+    return Entry(
+        findings=findings,
+        cases=same[0].cases,
+        steps=tuple(tuple(reversed(position.values())) for position in by_command),
+    )
 
 
 def _entry(findings: Sequence[Finding]) -> Entry:

@@ -25,6 +25,6 @@ def not_measured(check: str, group: Group, expect: Expectations) -> Finding | No
         return undetermined(check, HOST, group.lacks, told, outcome="absent", remedy=remedy(f"{check}/absent"))
     if group.busy is not None:
         told = shown(group.source, group.busy, volatile=True)
-        reason = "self-tests run on CPUs that nobody uses, and there is none; --allow-busy measures all the same"
+        reason = "every CPU is in use; --allow-busy measures all the same"
         return skipped(check, HOST, reason, told, outcome="busy")
     return None

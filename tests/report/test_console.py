@@ -8,8 +8,8 @@ import msgspec
 import pytest
 from rich.cells import cell_len
 
-from amdcheck.model.finding import Finding, Remedy, Subject, failed, shown, skipped, warned
-from amdcheck.model.report import Report
+from amdcheck.model.finding import HOST, Finding, Remedy, Step, Subject, failed, shown, skipped, undetermined, warned
+from amdcheck.model.report import Lost, Report
 from amdcheck.report.console import render
 from amdcheck.report.view import Detail, View
 from tests.report import samples
@@ -47,12 +47,30 @@ def test_worst_groups_come_first_and_last_the_verdict_with_what_to_do_first() ->
     groups = [line for line in lines if line in {"pci", "kernel", "numa", "cpu", "gpu"}]
     assert groups == ["pci", "kernel", "numa", "cpu"]  # fail, unknown, warn, manual; gpu has passes alone
     assert "✓ gpu      driver-loaded" in lines
-    assert lines[-4:] == [
+    assert lines[-5:] == [
         "✗ Not ready: PCIe link width on 3 GPUs, and 1 warning. 1 check needs root: sudo",
         "  amdcheck all",
-        "  Start with: Look at the link's errors",
+        "  Start with: Move the work away and take the node out of service",
+        "  Step 2: Look at the link's errors",
         "    $ sudo lspci -vvs 0000:01:00.0",
     ]
+
+
+@pytest.mark.parametrize(
+    ("kept", "told"),
+    [
+        (slice(1, 3), ["  Start with: Look at the link's errors", "    $ sudo lspci -vvs 0000:01:00.0"]),
+        (slice(2, 3), ["  Start with: Reseat the card or the riser (needs a reboot)"]),
+    ],
+)
+def test_a_first_step_with_a_command_is_told_alone_and_one_without_any_too(kept: slice, told: list[str]) -> None:
+    finding = narrow_link(gpu(1))
+    assert finding.remedy is not None
+    remedy = msgspec.structs.replace(finding.remedy, steps=finding.remedy.steps[kept])
+    finding = msgspec.structs.replace(finding, remedy=remedy)
+    lost = (Lost(check="kernel.gpu-errors", needs="root", source="/dev/kmsg"),)
+    lines = shown_on(samples.report(finding, verdict="not-ready", headline="No.", reason=finding.id, lost=lost))
+    assert lines[lines.index("✗ No.") + 1 :] == told
 
 
 def test_there_is_one_headline() -> None:
@@ -136,8 +154,79 @@ def test_deadline_that_cut_the_run_is_said() -> None:
     assert "The deadline ended the run before every check had its turn." in lines
 
 
-def test_skipped_checks_are_counted() -> None:
-    assert "Skipped 1: miopen.database" in shown_on(samples.ready(), width=80)
+def test_skipped_checks_are_counted_and_told_by_their_reason() -> None:
+    lines = shown_on(samples.ready(), width=80)
+    at = lines.index("Skipped 1:")
+    assert lines[at + 1] == "  MIOpen is not installed: miopen.database"
+
+
+def test_skips_are_told_by_reason_that_of_most_first_and_the_reasons_are_bounded() -> None:
+    odd = [skipped("cpu.isa", Subject(kind="cpu", id=f"isa{i}"), f"no isa{i}.") for i in range(20)]
+    busy = [skipped(f"selftest.cpu.{name}", HOST, "in use", outcome="busy") for name in ("clock", "triad")]
+    lines = shown_on(samples.report(*odd, *busy), width=80)
+    at = lines.index("Skipped 22:")
+    assert lines[at + 1] == "  in use: selftest.cpu.clock, selftest.cpu.triad"
+    assert lines[at + 2] == "  no isa0: cpu.isa (isa0)"
+    assert lines[at + 13] == "  and 9 more, all with --verbose"
+
+
+@pytest.mark.parametrize(
+    ("headline", "first"),
+    [
+        ("3 checks alone: READY: 3 findings passed", "✓ 3 checks alone: READY  gpu-node-07"),
+        ("CPU host, no AMD GPU: READY: 9 findings passed", "✓ CPU host, no AMD GPU: READY  gpu-node-07"),
+        ("READY: 9 findings passed", "✓ READY  gpu-node-07"),
+    ],
+)
+def test_the_first_line_says_what_the_verdict_speaks_of_as_the_last_one_does(headline: str, first: str) -> None:
+    lines = shown_on(samples.report(*samples.passes(), headline=headline))
+    assert lines[0] == f"{first} · amdcheck 0.1.0 · level standard"
+    assert lines[-1] == f"✓ {headline}"
+
+
+def odd_node(number: int, value: str) -> Finding:
+    fix = Remedy(action="monitor", owner="node", steps=(), reference=None)
+    subject = Subject(kind="numa", id=f"node{number}")
+    return warned("numa.layout/odd", subject, "It is odd.", shown("/sys/devices/system/node", value), remedy=fix)
+
+
+def test_evidence_fills_its_first_line_and_keeps_a_number_with_its_unit() -> None:
+    value = "pages of two sizes, where one was asked for: 4 KiB and 2048 KiB"
+    lines = shown_on(samples.report(odd_node(1, value)), width=80)
+    at = lines.index("  NUMA node 1")
+    assert lines[at + 2 : at + 4] == [
+        "    /sys/devices/system/node = pages of two sizes, where one was asked for:",
+        "      4 KiB and 2048 KiB",
+    ]
+    lines = shown_on(samples.report(odd_node(1, "x" * 5 + " y" * 24)), width=84)
+    assert max(len(line) for line in lines if "y y" in line) == 84
+    lines = shown_on(samples.report(odd_node(0, "1"), odd_node(1, "1")), width=80)
+    assert "  2 NUMA nodes: 0, 1" in lines
+
+
+def no_kernels(check: str, source: str, step: str) -> Finding:
+    steps = (Step(text=step, argv=None, root=False, reboot=False),)
+    fix = Remedy(action="configure", owner="setup", steps=steps, reference=None)
+    told = shown(source, "none")
+    return undetermined(check, HOST, "There are no native kernels.", told, outcome="absent", remedy=fix)
+
+
+def test_one_cause_that_several_checks_tell_is_one_block_with_their_ids() -> None:
+    clock = no_kernels("selftest.cpu.clock", "selftest cpu.cores", "Install a compiler")
+    triad = no_kernels("selftest.cpu.triad", "selftest cpu.memory", "Install a C compiler")
+    lines = shown_on(samples.report(clock, triad), width=80)
+    at = lines.index("selftest")
+    assert lines[at + 1 : at + 7] == [
+        "? UNKNOWN selftest.cpu.clock/absent, selftest.cpu.triad/absent",
+        "  There are no native kernels.",
+        "    selftest cpu.cores = none",
+        "  To do: configure (owner: setup)",
+        "    Install a compiler",
+        "",
+    ]
+    verbose = shown_on(samples.report(clock, triad), width=80, detail="verbose")
+    assert "? UNKNOWN selftest.cpu.clock/absent" in verbose
+    assert "? UNKNOWN selftest.cpu.triad/absent" in verbose
 
 
 def test_tally_counts_every_finding_once() -> None:
@@ -226,13 +315,14 @@ def test_sixty_four_subjects_are_counted_and_some_named() -> None:
 def test_skip_alone_makes_no_group_and_names_its_subject() -> None:
     report = samples.report(skipped("miopen.database", gpu(1), "MIOpen is not installed"))
     assert "miopen" not in shown_on(report)
-    assert "Skipped 1: miopen.database (0000:01:00.0)" in shown_on(report)
+    assert "  MIOpen is not installed: miopen.database (0000:01:00.0)" in shown_on(report)
 
 
 def test_same_check_skipped_for_many_subjects_counts_each_as_the_tally_does() -> None:
     skips = [skipped("selftest.cpu.isa", Subject(kind="cpu", id=f"isa{i}"), "not offered") for i in range(10)]
     lines = shown_on(samples.report(*skips), width=200)
-    assert "Skipped 10: selftest.cpu.isa (isa0, isa1, isa2, isa3, isa4, isa5, isa6, isa7, …)" in lines
+    assert "Skipped 10:" in lines
+    assert "  not offered: selftest.cpu.isa (isa0, isa1, isa2, isa3, isa4, isa5, isa6, isa7 and 2 more)" in lines
     assert lines[-2] == "10 skip in 4.2 s"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from amdcheck.model.finding import HOST, Finding, Subject, passed, shown
-from amdcheck.report.fold import fold
+from amdcheck.report.fold import alike, fold
 from tests.report import samples
 from tests.report.samples import gpu, narrow_link
 
@@ -71,3 +71,18 @@ def test_evidence_from_numbered_paths_is_told_once() -> None:
     assert len(case.subjects) == 3
     assert case.sample.evidence[0].source == "/sys/class/kfd/kfd/topology/nodes/<n>/properties"
     assert case.sample.evidence[0].value == "gfx90a"
+
+
+def test_checks_that_say_something_else_or_of_another_subject_stay_apart() -> None:
+    one = narrow_link(gpu(1))
+    same = msgspec.structs.replace(one, id="pci.link-speed/degraded", check="pci.link-speed")
+    others = [
+        msgspec.structs.replace(same, message="Something else."),
+        msgspec.structs.replace(same, subject=gpu(2)),
+        msgspec.structs.replace(same, id="pci.link-speed/lost"),
+        msgspec.structs.replace(same, actual="x4"),
+    ]
+    assert [len(alike(fold([one, other]))) for other in others] == [2, 2, 2, 2]
+    (together,) = alike(fold([one, same]))
+    assert [f.id for f in together.findings] == ["pci.link-width/degraded", "pci.link-speed/degraded"]
+    assert [len(steps) for steps in together.steps] == [1, 1, 1]
