@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Iterator
 from typing import Literal, Union
 
 import msgspec
@@ -113,10 +114,9 @@ class FrameBuffer:
     def __init__(self) -> None:
         self._bytes = bytearray()
 
-    def feed(self, data: bytes) -> list[Frame]:
-        """The frames that are complete now. Raises FrameError for garbage or an oversized frame."""
+    def feed(self, data: bytes) -> Iterator[Frame]:
+        """The frames that are complete now, then FrameError if garbage or an oversized frame follows them."""
         self._bytes += data
-        frames: list[Frame] = []
         while len(self._bytes) >= _LENGTH.size:
             (length,) = _LENGTH.unpack_from(self._bytes)
             if length > FRAME_LIMIT:
@@ -125,8 +125,8 @@ class FrameBuffer:
             if len(self._bytes) < end:
                 break
             try:
-                frames.append(_decoder.decode(bytes(self._bytes[_LENGTH.size : end])))
+                frame = _decoder.decode(bytes(self._bytes[_LENGTH.size : end]))
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
                 raise FrameError(str(error)) from error
             del self._bytes[:end]
-        return frames
+            yield frame
