@@ -214,9 +214,9 @@ def _may_open(stat: Stat, who: Identity) -> bool:
     if ("user", who.uid) in named:
         return named["user", who.uid] & mask & 6 == 6
     # With an ACL the mode's group bits show the mask, and the group's own rights stand in the ACL.
-    of_groups = {stat.gid: named.get(("owning-group", None), stat.mode >> 3)}
-    of_groups |= {id: rights for (tag, id), rights in named.items() if tag == "group" and id is not None}
-    granted = [rights & mask & 6 == 6 for gid, rights in of_groups.items() if gid in who.groups]
+    of_groups = [(stat.gid, named.get(("owning-group", None), stat.mode >> 3))]
+    of_groups += [(id, rights) for (tag, id), rights in named.items() if tag == "group" and id is not None]
+    granted = [rights & mask & 6 == 6 for gid, rights in of_groups if gid in who.groups]
     return any(granted) if granted else stat.mode & 6 == 6
 
 
