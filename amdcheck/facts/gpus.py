@@ -5,7 +5,8 @@ and MI250X it is a GCD (a module of two shows as two devices); on MI300 and late
 is partitioned. Partitions are never devices.
 
 Which PCI devices are judged: vendor 1002 and a row of the product table, or any display or accelerator class bound to
-amdgpu. Integrated GPUs, those before gfx9, and virtual functions that this host hands to guests are not.
+amdgpu, of the same id as one that is, or that the kernel log says amdgpu failed to start. Integrated GPUs, those before
+gfx9, and virtual functions that this host hands to guests are not.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import Struct
 
+from amdcheck.facts.kernel_log import KernelLog
 from amdcheck.facts.kfd import TOPOLOGY, Kfd, KfdNode
 from amdcheck.facts.pci import DEVICES, PciDevice, PciTree
 from amdcheck.facts.registry import fact
@@ -66,7 +68,7 @@ class Gpu(Struct, frozen=True, kw_only=True):
     firmware: dict[str, str]
     render_nodes: tuple[str, ...]  # /dev/dri/renderD128 ... from the device's drm folder and its KFD nodes
     partitions: tuple[Partition, ...]
-    hidden: bool  # the device cgroup of this container hides its KFD node
+    hidden: bool  # amdgpu drives it, it has no KFD node, and the device cgroup hides some: see Gpus.kept_away
 
     @property
     def subject(self) -> Subject:
@@ -105,7 +107,8 @@ class Gpus(Struct, frozen=True, kw_only=True):
 
     Where the bus listing was read, it alone says what is there: a KFD node whose device is not on it is in `off_bus`.
     Without a listing the KFD nodes are the devices. `unidentified` are on the listing and may be GPUs to judge: what
-    tells it could not be read.
+    tells it could not be read. `kept_away` is how many of the hidden devices the device cgroup accounts for: it hides
+    no more of them than nodes, and which node is whose it does not say.
     """
 
     listing: Value[tuple[str, ...]]
@@ -113,15 +116,17 @@ class Gpus(Struct, frozen=True, kw_only=True):
     not_judged: tuple[NotJudged, ...]
     unidentified: dict[str, Unknown]  # by BDF
     off_bus: tuple[str, ...]
+    kept_away: int
 
     @classmethod
-    def read(cls, host: Host, pci: PciTree, kfd: Kfd) -> Gpus:
+    def read(cls, host: Host, pci: PciTree, kfd: Kfd, log: KernelLog) -> Gpus:
         listing = pci.listing
+        driven = _ids_of_driven(pci, log)
         on_bus: dict[str, PciDevice] = {}
         not_judged = []
         unidentified = dict(pci.unreadable)
         for device in pci.gpus():
-            unread, reason = _what_tells(device), _why_not(device)
+            unread, reason = _what_tells(device, driven), _why_not(device, driven)
             if unread is not None:
                 unidentified[device.bdf] = unread
             elif reason is None:
@@ -154,6 +159,7 @@ class Gpus(Struct, frozen=True, kw_only=True):
             not_judged=tuple(not_judged),
             unidentified=unidentified,
             off_bus=tuple(sorted(bdf for bdf in strangers if isinstance(listing, Known) and bdf not in listing.value)),
+            kept_away=min(kfd.hidden, sum(gpu.hidden for gpu in devices)),
         )
 
 
@@ -172,27 +178,33 @@ def has_amd_gpu(gpus: Gpus) -> str | None:
     return "no AMD GPU on the PCI bus"
 
 
-def _what_tells(device: PciDevice) -> Unknown | None:
+def _ids_of_driven(pci: PciTree, log: KernelLog) -> frozenset[str]:
+    """Device ids that amdgpu drives here or tried to: a product that no table knows yet is a GPU to judge for that."""
+    ours = (gpu for gpu in pci.gpus() if gpu.driver.or_none() == "amdgpu" or gpu.bdf in log.gone)
+    return frozenset(gpu.device.value for gpu in ours if isinstance(gpu.device, Known))
+
+
+def _what_tells(device: PciDevice, driven: frozenset[str]) -> Unknown | None:
     """What could not be read and would tell whether this device of AMD's is to be judged; None when that is known."""
     if device.is_virtual_function or device.driver.or_none() == "amdgpu":
         return None
     if isinstance(device.device, Unknown):
         return device.device
-    if product_of(device.device.value) is not None or reason_not_judged(device.device.value) is not None:
+    number = device.device.value
+    if number in driven or product_of(number) is not None or reason_not_judged(number) is not None:
         return None
     driver = device.driver
     return driver if isinstance(driver, Unknown) and driver.reason != "absent" else None
 
 
-def _why_not(device: PciDevice) -> str | None:
+def _why_not(device: PciDevice, driven: frozenset[str]) -> str | None:
     """Why this device of AMD's is not judged; None when it is."""
     if device.is_virtual_function:
         return "a virtual function of this host: judged in the guest that gets it"
-    bound = device.driver.or_none() == "amdgpu"
     if isinstance(device.device, Unknown) or product_of(device.device.value) is not None:
         return None
     return reason_not_judged(device.device.value) or (
-        None if bound else "neither in the table of compute GPUs nor bound to amdgpu"
+        None if device.device.value in driven else "neither in the table of compute GPUs nor bound to amdgpu"
     )
 
 
@@ -243,7 +255,7 @@ def _on_bus(host: Host, device: PciDevice, nodes: list[KfdNode], kfd: Kfd, slots
         firmware=_firmware(host, device),
         render_nodes=_render_nodes(host, device, partitions),
         partitions=partitions,
-        hidden=kfd.hidden > 0 and not partitions,
+        hidden=kfd.hidden > 0 and not partitions and device.driver.or_none() == "amdgpu",
     )
 
 

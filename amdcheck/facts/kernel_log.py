@@ -41,24 +41,28 @@ class LogEvent(Struct, frozen=True, kw_only=True):
 @fact
 class KernelLog(Struct, frozen=True, kw_only=True):
     """Lines about GPUs and their bus only, bounded in number and length; `gone` are BDFs that the log says
-    fell off the bus or failed to come up, `named` all those that the driver has worked with in this boot."""
+    fell off the bus, failed to come up or did not come back from a reset, each with the line that says so first;
+    `named` all those that the driver has worked with in this boot."""
 
     lines: Value[tuple[str, ...]]
     events: tuple[LogEvent, ...]
-    gone: tuple[str, ...]
+    gone: dict[str, str]
     named: tuple[str, ...]
 
     @classmethod
     def read(cls, host: Host, pci: PciTree) -> KernelLog:
         log = _log(host)
         if isinstance(log, Unknown):
-            return cls(lines=log, events=(), gone=(), named=())
+            return cls(lines=log, events=(), gone={}, named=())
         messages = list(_messages(log.value))
         named = {match[1] for message in messages for match in _NAMED.finditer(message)}
-        lines = _bounded([m for m in messages if _is_about_gpus(m, named | pci.devices.keys())])
-        events = tuple(_events(lines))
+        about_gpus = [m for m in messages if _is_about_gpus(m, named | pci.devices.keys())]
+        lines = _bounded(about_gpus)
         return cls(
-            lines=Known(tuple(lines), log.source), events=events, gone=tuple(_gone(events)), named=tuple(sorted(named))
+            lines=Known(tuple(lines), log.source),
+            events=tuple(_events(lines)),
+            gone=_gone(_events(about_gpus)),
+            named=tuple(sorted(named)),
         )
 
     def about(self, bdf: str, *patterns: str) -> str | None:
@@ -107,15 +111,15 @@ def _events(lines: Iterable[str]) -> Iterator[LogEvent]:
             yield LogEvent(pattern=pattern.id, bdf=bdf[0] if bdf else None, line=line)
 
 
-def _gone(events: Iterable[LogEvent]) -> list[str]:
-    """GPUs lost or never started, unless a later line says that the driver has started them after all."""
+def _gone(events: Iterable[LogEvent]) -> dict[str, str]:
+    """GPUs lost or never started, unless a later line says that the driver has started or reset them after all."""
     effects = {row.id: row.effect for row in log_patterns()}
-    gone: dict[str, None] = {}
+    gone: dict[str, str] = {}
     for event in events:
         if event.bdf is None:
             continue
         if effects[event.pattern] == "gone":
-            gone[event.bdf] = None
+            gone.setdefault(event.bdf, event.line)
         elif effects[event.pattern] == "up":
             gone.pop(event.bdf, None)
-    return sorted(gone)
+    return gone

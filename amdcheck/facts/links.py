@@ -21,7 +21,8 @@ class Link(Struct, frozen=True, kw_only=True):
 
     lower: str
     upper: str | None
-    width: Value[int]  # lanes now
+    width: Value[int]  # lanes now, as the end says that sees less
+    silent: Unknown | None  # an end that does not say its width now: it may see less
     ends: tuple[Value[int], ...]  # lanes that each end can do
     speed: float | None  # GT/s now
     full_speed: float | None
@@ -53,7 +54,7 @@ class Link(Struct, frozen=True, kw_only=True):
     @property
     def why_unread(self) -> Unknown:
         """Why its width or what it could be is not known."""
-        values = (self.width, *self.ends)
+        values = (self.silent, *self.ends)
         return next((value for value in values if isinstance(value, Unknown)), Unknown("failed", self.name))
 
 
@@ -82,6 +83,7 @@ def _link(pair: Sequence[PciDevice], *, on_card: bool) -> Link:
         lower=pair[0].bdf,
         upper=pair[1].bdf if len(pair) == 2 else None,
         width=min(known, key=lambda width: width.value) if known else widths[0],
+        silent=next((width for width in widths if isinstance(width, Unknown)), None),
         ends=tuple(port.max_link_width for port in pair),
         speed=min(speeds, default=None),
         full_speed=min(limits, default=None),

@@ -56,6 +56,11 @@ class Platform(Struct, frozen=True, kw_only=True):
         return known and self.virtualization is None and self.container is None
 
     @property
+    def confined(self) -> str:
+        """What a device cgroup keeps devices from; outside containers they come from Slurm and systemd."""
+        return "this container" if self.container else "this job or service"
+
+    @property
     def release(self) -> Value[tuple[int, int]]:
         """The kernel's release as numbers: (6, 8)."""
         return self.kernel.parse(_release_numbers)

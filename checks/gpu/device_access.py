@@ -71,7 +71,7 @@ def device_access(gpus: Gpus, devices: DeviceNodes, driver: Driver, platform: Pl
     for gpu in gpus.devices:
         nodes = [node for node in devices.nodes if node.gpu == gpu.bdf]
         if gpu.hidden:
-            yield skipped(ID, gpu.subject, "The device cgroup keeps this GPU from this container.")
+            yield skipped(ID, gpu.subject, f"The device cgroup keeps this GPU from {platform.confined}.")
         elif not gpu.is_undriven:  # else gpu.present says so, and there is no node to open
             yield _judge(gpu.subject, nodes, devices, user, platform) if nodes else _nameless(gpu, devices, platform)
 

@@ -11,6 +11,7 @@ from amdcheck.api import (
     Expectations,
     Finding,
     Known,
+    Remedy,
     Subject,
     Unknown,
     check,
@@ -26,6 +27,7 @@ from amdcheck.facts.driver import Driver
 from amdcheck.facts.gpus import Gpu, Gpus
 from amdcheck.facts.kernel_log import KernelLog
 from amdcheck.facts.kfd import TOPOLOGY
+from amdcheck.facts.pci import PciTree
 from amdcheck.facts.platform import Platform
 from amdcheck.facts.presence import EXPECTED_BY, GpuSigns
 from amdcheck.knowledge.gpus import GpuProduct, products
@@ -40,6 +42,7 @@ ID = "gpu.present"
 def present(
     gpus: Gpus,
     signs: GpuSigns,
+    pci: PciTree,
     log: KernelLog,
     driver: Driver,
     platform: Platform,
@@ -48,27 +51,33 @@ def present(
     """Whether the GPUs are there that this machine is meant to have, and whether the driver drives each of them.
 
     Counts AMD GPUs on the PCI bus (/sys/bus/pci/devices): vendor 1002 with a row of the product table, or any display
-    controller or accelerator bound to amdgpu; never by class alone, for MI50 to MI250 are 0380, MI300 1200 and Radeon
-    0300. A device is what has a PCI address: on MI250 and MI250X a GCD, so that a node of four modules has eight, as
-    ROCm, Slurm and Kubernetes count. Partitions of a device do not count. Integrated GPUs, and those before gfx9, are
-    not judged. Where no bus listing can be read, the GPU nodes of the KFD count.
+    controller or accelerator that amdgpu drives, failed to start, or drives others of the same id; never by class
+    alone, for MI50 to MI250 are 0380, MI300 1200 and Radeon 0300. A device is what has a PCI address: on MI250 and
+    MI250X a GCD, so that a node of four modules has eight, as ROCm, Slurm and Kubernetes count. Partitions of a device
+    do not count. Integrated GPUs, and those before gfx9, are not judged. Where no bus listing can be read, the GPU
+    nodes of the KFD count.
 
     How many are meant to be there is said by --expect-gpus or the policy, else by the board: MI300X, MI308X, MI325X,
     MI350X and MI355X come eight to a baseboard (in a virtual machine or container fewer may be meant, so that is a
     warning there). GPUs that are gone altogether are noticed by what they left behind: the driver, its DKMS package,
     a ROCm installation, /dev/kfd, a node of the compute driver, or this boot's kernel log naming a GPU that the bus no
     longer shows. A node of the compute driver whose address is not on the bus is a GPU that was lost while in use.
+    A GPU that is still listed is lost too, where the log says that it left the bus, could not be reset or has more bad
+    pages than the driver accepts, and no later line that it came up or was reset. GPUs that another driver holds, such
+    as vfio-pci, count for no expected number.
 
     A GPU that falls off the bus or does not start takes its share of a model with it: tensor-parallel serving stops,
     and a scheduler that counts nodes does not see it.
 
     A product that is newer than the table is counted, and judged by what needs no table.
 
-    Source: Linux amdgpu_drv.c; recorded machines; AMD's platform documents for the baseboards.
+    Source: Linux amdgpu_drv.c, amdgpu_device.c and the ABI of power/runtime_status; recorded machines; AMD's platform
+    documents for the baseboards. On one source rests what the log says of a GPU that left the bus.
     """
     if gpus.devices:
         yield _counted(gpus, signs, platform, expect)
-        yield from _not_driven(gpus, driver, log)
+        yield from _not_driven(gpus, driver, log, expect)
+        yield from _dead(gpus, pci, log)
         yield from _of_another_target(gpus, expect)
         yield from _not_in_table(gpus)
     else:
@@ -123,9 +132,10 @@ def _may_be_more(gpus: Gpus, signs: GpuSigns, there: str, *what: Evidence, expec
 
 def _counted(gpus: Gpus, signs: GpuSigns, platform: Platform, expect: Expectations) -> Finding:
     """By the number that somebody named, else by what the host itself says."""
-    usable = [gpu for gpu in gpus.devices if not gpu.hidden]
     if expect.gpus is not None:
-        return _against(expect.gpus, usable, gpus, signs)
+        return _against(expect.gpus, gpus, signs, platform)
+    usable = [gpu for gpu in gpus.devices if not gpu.hidden]
+    kept_away = _kept_away(gpus, platform)
     what = _listing(gpus)
     if signs.gone:
         known = "that this boot's kernel log names"
@@ -138,24 +148,24 @@ def _counted(gpus: Gpus, signs: GpuSigns, platform: Platform, expect: Expectatio
     if short is not None:
         return _fewer_than_board(short, what, platform)
     if gpus.unidentified:
-        return _may_be_more(gpus, signs, f"GPUs are there: {_names(usable)}{_kept_away(gpus)}", what)
+        return _may_be_more(gpus, signs, f"GPUs are there: {_names(usable)}{kept_away}", what)
     if not usable:
-        message = (
-            f"GPUs are on the bus, but the device cgroup keeps all of them from this container: {_names(gpus.devices)}."
-        )
+        names, confined = _names(gpus.devices), platform.confined
+        message = f"GPUs are on the bus, but the device cgroup keeps all of them from {confined}: {names}."
         return warned(f"{ID}/hidden", HOST, message, what, remedy=remedy(f"{ID}/hidden"))
-    return passed(ID, HOST, f"GPUs are there: {_names(usable)}{_kept_away(gpus)}.", what)
+    return passed(ID, HOST, f"GPUs are there: {_names(usable)}{kept_away}.", what)
 
 
-def _against(number: int, usable: list[Gpu], gpus: Gpus, signs: GpuSigns) -> Finding:
+def _against(number: int, gpus: Gpus, signs: GpuSigns, platform: Platform) -> Finding:
+    usable = [gpu for gpu in gpus.devices if not gpu.hidden and _holder(gpu) is None]
     what, wanted, actual = _listing(gpus), _wanted(number), str(len(usable))
-    there = f"{len(usable)} of {number} expected GPUs are there{_kept_away(gpus)}"
+    kept_away = _kept_away(gpus, platform) + _held(gpus)
+    there = f"{len(usable)} of {number} expected GPUs are there{kept_away}"
     if len(usable) < number <= len(usable) + len(gpus.unidentified):
         return _may_be_more(gpus, signs, there, what, expected=wanted)
     if len(usable) < number:
-        # Where the container's device cgroup keeps the rest, nothing is wrong with the node.
-        fix = remedy(f"{ID}/hidden" if len(gpus.devices) >= number else f"{ID}/fewer")
-        message = f"{there}{_partitions(gpus, number)}."
+        fix = _fix_of_fewer(number - len(usable), gpus)
+        message = f"{there}{_partitions(usable, number)}."
         return failed(f"{ID}/fewer", HOST, message, what, *signs.signs, expected=wanted, actual=actual, remedy=fix)
     if len(usable) > number:
         there = counted(len(usable), "GPU is there", "GPUs are there")
@@ -164,7 +174,15 @@ def _against(number: int, usable: list[Gpu], gpus: Gpus, signs: GpuSigns) -> Fin
         return warned(f"{ID}/more", HOST, message, what, expected=wanted, actual=actual, remedy=fix)
     there = "The expected GPU is there" if number == 1 else f"All {number} expected GPUs are there"
     named = f"{there}: {_names(usable)}" if usable else "No GPU is expected, and none is here"
-    return passed(ID, HOST, f"{named}{_kept_away(gpus)}.", what, expected=wanted)
+    return passed(ID, HOST, f"{named}{kept_away}.", what, expected=wanted)
+
+
+def _fix_of_fewer(missing: int, gpus: Gpus) -> Remedy:
+    """Where the device cgroup or another driver keeps the rest, nothing is wrong with the node."""
+    held = [gpu.bdf for gpu in gpus.devices if _holder(gpu) is not None]
+    if held and missing <= gpus.kept_away + len(held):
+        return remedy(f"{ID}/other-driver", bdf=held[0])
+    return remedy(f"{ID}/hidden" if missing <= gpus.kept_away else f"{ID}/fewer")
 
 
 def _short_of_board(gpus: Gpus) -> tuple[GpuProduct, int, int] | None:
@@ -224,13 +242,18 @@ def _off_bus(gpus: Gpus) -> Iterator[Finding]:
         )
 
 
-def _not_driven(gpus: Gpus, driver: Driver, log: KernelLog) -> Iterator[Finding]:
-    """GPUs on the bus that amdgpu does not drive. With no driver at all, gpu.driver-loaded says it once."""
+def _not_driven(gpus: Gpus, driver: Driver, log: KernelLog, expect: Expectations) -> Iterator[Finding]:
+    """GPUs on the bus that amdgpu does not drive. With no driver at all, gpu.driver-loaded says it once.
+
+    Where a number is expected, that says whether those that another driver holds are missed.
+    """
     for gpu in gpus.devices:
         bound = gpu.driver
-        if not gpu.on_bus or driver.loaded.or_none() is False or bound.or_none() == "amdgpu":
+        if not gpu.on_bus or bound.or_none() == "amdgpu":
             continue
         if isinstance(bound, Known):
+            if expect.gpus is not None:
+                continue
             yield warned(
                 f"{ID}/other-driver",
                 gpu.subject,
@@ -240,6 +263,8 @@ def _not_driven(gpus: Gpus, driver: Driver, log: KernelLog) -> Iterator[Finding]
                 actual=bound.value,
                 remedy=remedy(f"{ID}/other-driver", bdf=gpu.bdf),
             )
+        elif driver.loaded.or_none() is False:
+            continue
         elif bound.reason == "absent":
             line = log.about(gpu.bdf, "probe-failed", "bad-pages", "bar-space", "lost-from-bus")
             said = (shown(log.lines.source, line, volatile=True),) if line else ()
@@ -256,6 +281,32 @@ def _not_driven(gpus: Gpus, driver: Driver, log: KernelLog) -> Iterator[Finding]
         else:
             message = f"Which driver {gpu.label} is bound to could not be read."
             yield undetermined(ID, gpu.subject, message, because=bound, expected="amdgpu")
+
+
+def _dead(gpus: Gpus, pci: PciTree, log: KernelLog) -> Iterator[Finding]:
+    """GPUs that are listed and that amdgpu holds, and that answer no more."""
+    for gpu in gpus.devices:
+        line, device = log.gone.get(gpu.bdf), pci.devices.get(gpu.bdf)
+        if gpu.is_undriven:
+            continue
+        if line is not None:
+            yield failed(
+                f"{ID}/lost",
+                gpu.subject,
+                f"{gpu.label} is still listed, but this boot's kernel log says that it is lost.",
+                shown(log.lines.source, line, volatile=True),
+                remedy=remedy(f"{ID}/lost", bdf=gpu.bdf),
+            )
+        if device is not None and device.runtime_status.or_none() == "error":
+            yield failed(
+                f"{ID}/power-error",
+                gpu.subject,
+                f"Changing the power state of {gpu.label} failed: the kernel refuses to wake it for any program.",
+                evidence(device.runtime_status),
+                expected="active or suspended",
+                actual="error",
+                remedy=remedy(f"{ID}/power-error", bdf=gpu.bdf),
+            )
 
 
 def _not_in_table(gpus: Gpus) -> Iterator[Finding]:
@@ -296,7 +347,9 @@ def _listing(gpus: Gpus) -> Evidence:
     """What was counted, and where."""
     on_bus = isinstance(gpus.listing, Known)
     note = None if on_bus else "no bus listing could be read; counted are the devices of KFD nodes"
-    value = "; ".join(f"{gpu.bdf} {gpu.label}" for gpu in gpus.devices)
+    value = "; ".join(
+        f"{gpu.bdf} {gpu.label}" + (f" ({holder})" if (holder := _holder(gpu)) else "") for gpu in gpus.devices
+    )
     if gpus.off_bus:
         note = f"the compute driver still has nodes for {', '.join(gpus.off_bus)}"
     return shown(gpus.listing.source if on_bus else f"{TOPOLOGY}/nodes", value, note=note)
@@ -311,14 +364,23 @@ def _names(gpus: Iterable[Gpu]) -> str:
     return ", ".join(f"{count} x {name}" for name, count in counts.items())
 
 
-def _kept_away(gpus: Gpus) -> str:
-    hidden = sum(gpu.hidden for gpu in gpus.devices)
-    return f"; the device cgroup keeps {hidden} more from this container" if hidden else ""
+def _kept_away(gpus: Gpus, platform: Platform) -> str:
+    return f"; the device cgroup keeps {gpus.kept_away} more from {platform.confined}" if gpus.kept_away else ""
 
 
-def _partitions(gpus: Gpus, expected: int) -> str:
+def _holder(gpu: Gpu) -> str | None:
+    """The driver other than amdgpu that has the GPU."""
+    return gpu.driver.value if isinstance(gpu.driver, Known) and gpu.driver.value != "amdgpu" else None
+
+
+def _held(gpus: Gpus) -> str:
+    counts = Counter(holder for gpu in gpus.devices if (holder := _holder(gpu)) is not None)
+    return "".join(f"; {holder} holds {count} more" for holder, count in counts.items())
+
+
+def _partitions(gpus: list[Gpu], expected: int) -> str:
     """A hint where the expectation counts partitions."""
-    partitions = sum(len(gpu.partitions) for gpu in gpus.devices)
+    partitions = sum(len(gpu.partitions) for gpu in gpus)
     return f"; they have {partitions} partitions, which do not count" if partitions == expected else ""
 
 

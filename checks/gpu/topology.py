@@ -71,6 +71,7 @@ def topology(
         *_contradictions(kfd),
         *_off_bus(gpus),
         *_without_node(gpus, kfd, log, platform.os_id.or_none()),
+        *_more_than_hidden(gpus, kfd, platform.os_id.or_none()),
         *_missing_partitions(gpus, kfd),
         *_one_way(links),
         *_broken_hives(links),
@@ -79,7 +80,7 @@ def topology(
         *_indirect(gpus, links),
         *_unread(gpus, kfd, links),
     ]
-    yield from faults or [_all_well(gpus, kfd, links)]
+    yield from faults or [_all_well(gpus, kfd, links, platform)]
 
 
 def _unread(gpus: Gpus, kfd: Kfd, links: Topology) -> Iterator[Finding]:
@@ -96,10 +97,10 @@ def _unread(gpus: Gpus, kfd: Kfd, links: Topology) -> Iterator[Finding]:
         yield undetermined(ID, Subject(kind="gpu", id=bdf), message, because=why)
 
 
-def _all_well(gpus: Gpus, kfd: Kfd, links: Topology) -> Finding:
+def _all_well(gpus: Gpus, kfd: Kfd, links: Topology, platform: Platform) -> Finding:
     shown_nodes = [gpu for gpu in gpus.devices if gpu.partitions]
     if not shown_nodes:
-        hidden = "The device cgroup keeps the GPUs' topology from this container."
+        hidden = f"The device cgroup keeps the GPUs' topology from {platform.confined}."
         return skipped(ID, HOST, hidden, shown(NODES, counted(kfd.hidden, "hidden node")))
     return passed(ID, HOST, f"{_summary(links, shown_nodes)}.", _matrix(links, shown_nodes))
 
@@ -163,6 +164,23 @@ def _without_node(gpus: Gpus, kfd: Kfd, log: KernelLog, os_id: str | None) -> It
                 actual="none",
                 remedy=remedy(f"{ID}/no-node", os_id=os_id, bdf=gpu.bdf),
             )
+
+
+def _more_than_hidden(gpus: Gpus, kfd: Kfd, os_id: str | None) -> Iterator[Finding]:
+    """More GPUs have no node than the device cgroup hides nodes; which of them is hidden, it does not say."""
+    without = [gpu.bdf for gpu in gpus.devices if gpu.hidden]
+    left_out = len(without) - gpus.kept_away
+    if left_out and not kfd.unread:
+        yield failed(
+            f"{ID}/no-node",
+            HOST,
+            f"amdgpu drives {counted(len(without), 'GPU')} for which the compute driver shows no node, "
+            f"and the device cgroup hides {kfd.hidden}: {', '.join(without)}.",
+            shown(NODES, f"{counted(len(kfd.gpu_nodes), 'GPU node')}, {kfd.hidden} hidden"),
+            expected="a KFD node for every GPU",
+            actual=f"{left_out} without",
+            remedy=remedy(f"{ID}/no-node", os_id=os_id, bdf=without[0]),
+        )
 
 
 def _missing_partitions(gpus: Gpus, kfd: Kfd) -> Iterator[Finding]:

@@ -43,8 +43,9 @@ def link_width(gpus: Gpus, pci: PciTree, platform: Platform) -> Iterator[Finding
     or a slot that the BIOS splits.
 
     A sleeping GPU, and an idle one whose driver saves power in the link (Vega 20, Radeon), may run with fewer lanes
-    until it works: a warning there. Virtual functions and integrated GPUs have no link of their own. A guest sees the
-    bridges above its GPU seldom, and then only the GPU's own end is judged.
+    until it works: a warning there. Where one end of a link does not say its width, the link is unknown. Virtual
+    functions and integrated GPUs have no link of their own. A guest sees the bridges above its GPU seldom, and then
+    only the GPU's own end is judged.
 
     Source: Linux pci-sysfs; amdgpu_device.c (which bridges are the card's own); recorded trees of MI50, MI210, MI250.
     """
@@ -88,13 +89,14 @@ def _verdict(
     gpu: Gpu, device: PciDevice, row: GpuProduct | None, judged: list[Link], links: list[Link]
 ) -> Iterator[Finding]:
     narrow = [link for link in judged if (width := link.width.or_none()) and (full := link.full) and width < full]
-    unread = [link for link in judged if isinstance(link.width, Unknown) or link.full is None]
+    # Inside the card the width says nothing, but an end that does not answer may be a GPU that is gone.
+    unread = [link for link in links if link.silent is not None or (link.full is None and not link.on_card)]
     if narrow:
         yield _narrow(gpu, device, row, narrow)
     elif unread:
         asleep = " while the GPU sleeps" if _sleeps(device) else ""
         message = f"The width of the link {unread[0].name} could not be read{asleep}."
-        yield undetermined(ID, gpu.subject, message, *map(_seen, judged), because=unread[0].why_unread)
+        yield undetermined(ID, gpu.subject, message, *map(_seen, links), because=unread[0].why_unread)
     else:
         widths = ", ".join(dict.fromkeys(f"x{link.full}" for link in judged))
         message = f"Every link from {gpu.label} to the root port runs at full width ({widths})."

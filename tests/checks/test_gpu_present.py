@@ -218,6 +218,53 @@ def test_a_gpu_given_to_guests_is_bound_to_another_driver() -> None:
     assert findings[1].actual == "vfio-pci"
 
 
+@pytest.mark.parametrize("ended", ["GPU reset(2) failed", "GPU mode1 reset failed", "GPU reset end with ret = -110"])
+def test_a_gpu_that_could_not_be_reset_is_lost_until_a_later_reset_succeeds(ended: str) -> None:
+    machine = gpu_host("mi210", 4, hives=(4,))
+    line = f"amdgpu 0000:22:00.0: amdgpu: {ended}"
+    machine.files["/dev/kmsg"] = kmsg(line)
+    findings = found(machine, gpus=4)
+    assert ids(findings) == [("gpu.present/ok", "host", "pass"), ("gpu.present/lost", "0000:22:00.0", "fail")]
+    assert [(e.source, e.value) for e in findings[1].evidence] == [("/dev/kmsg", line)]
+    machine.files["/dev/kmsg"] = kmsg(line, "amdgpu 0000:32:00.0: amdgpu: GPU reset(4) succeeded!")
+    assert len(found(machine)) == 2
+    machine.files["/dev/kmsg"] = kmsg(line, "amdgpu 0000:22:00.0: amdgpu: GPU reset(4) succeeded!")
+    assert ids(found(machine)) == [("gpu.present/ok", "host", "pass")]
+
+
+def test_a_gpu_lost_amid_a_flooded_log_is_lost() -> None:
+    machine = gpu_host("mi210", 4, hives=(4,))
+    flood = ["amdgpu 0000:12:00.0: amdgpu: line"] * 2000
+    machine.files["/dev/kmsg"] = kmsg(*flood, "amdgpu 0000:22:00.0: amdgpu: device lost from bus!", *flood)
+    assert ids(found(machine))[1:] == [("gpu.present/lost", "0000:22:00.0", "fail")]
+
+
+def test_gpus_of_another_driver_count_for_no_expected_number() -> None:
+    machine = gpu_host("mi210", 4)
+    machine.links[f"{machine.pci('0000:22:00.0')}/driver"] = "../../../../bus/pci/drivers/vfio-pci"
+    (finding,) = found(machine, gpus=4)
+    assert ids([finding]) == [("gpu.present/fewer", "host", "fail")]
+    assert finding.message == "3 of 4 expected GPUs are there; vfio-pci holds 1 more."
+    assert "0000:22:00.0 Instinct MI210 (vfio-pci); " in str(finding.evidence[0].value)
+    assert finding.remedy is not None
+    assert finding.remedy.owner == "setup"
+    (finding,) = found(machine, gpus=3)
+    assert ids([finding]) == [("gpu.present/ok", "host", "pass")]
+
+
+@pytest.mark.parametrize("bound", [0, 2])
+def test_a_product_newer_than_the_table_that_amdgpu_did_not_start_is_unbound(bound: int) -> None:
+    """By another of the same id that it drives, or by the log."""
+    machine = gpu_host("mi355x", 3, hives=(3,), device_id="0x75ff")
+    for bdf in machine.bdfs[bound:]:
+        machine.links.pop(f"{machine.pci(bdf)}/driver")
+    if not bound:
+        machine.files["/dev/kmsg"] = kmsg(NEW_PROBE)
+    findings = [f for f in found(machine) if f.id != "gpu.present/not-in-table"]
+    unbound = [("gpu.present/unbound", bdf, "fail") for bdf in machine.bdfs[bound:]]
+    assert ids(findings) == [("gpu.present/ok", "host", "pass"), *unbound]
+
+
 def test_a_product_newer_than_the_table_warns_and_is_counted() -> None:
     findings = found(gpu_host("mi355x", 2, hives=(2,), device_id="0x75ff"), gpus=2)
     assert ids(findings) == [
@@ -244,6 +291,14 @@ def test_a_container_with_three_of_eight_gpus_passes_and_says_so() -> None:
     )
     (finding,) = found(machine, gpus=8)
     assert (finding.id, finding.actual) == ("gpu.present/fewer", "3")
+
+
+def test_a_job_without_one_of_the_gpus_is_not_told_that_it_is_a_container() -> None:
+    machine = gpu_host("mi210", 2)
+    hide(machine, 2)
+    (finding,) = found(machine)
+    kept = "the device cgroup keeps 1 more from this job or service."
+    assert (finding.id, finding.message) == ("gpu.present/ok", f"GPUs are there: 1 x Instinct MI210; {kept}")
 
 
 def test_a_container_that_was_given_no_gpu_warns() -> None:

@@ -132,10 +132,27 @@ def test_an_end_that_does_not_say_its_width_may_be_the_narrower_one() -> None:
     assert ids([finding]) == [("pci.link-width/failed", GPU, "unknown")]
 
 
-def test_one_end_speaks_for_a_silent_one() -> None:
+def test_an_end_that_uses_all_its_lanes_speaks_for_what_the_other_can_do() -> None:
     machine = gpu_host("mi300x", 1)
-    machine.set(ROOT, current_link_width="63", max_link_width="255")
+    machine.set(ROOT, max_link_width="255")
     assert ids(found(machine)) == [("pci.link-width/ok", GPU, "pass")]
+
+
+@pytest.mark.parametrize("port", [GPU, UP, ROOT])
+def test_an_end_that_does_not_say_its_width_now_leaves_the_link_unknown(port: str) -> None:
+    """The GPU's own end too, which inside the card is not judged: one that does not answer may be gone."""
+    machine = gpu_host("mi300x", 1)
+    machine.set(port, current_link_width="255")
+    (finding,) = found(machine)
+    assert ids([finding]) == [("pci.link-width/failed", GPU, "unknown")]
+    assert finding.evidence[-1].source == f"/sys/bus/pci/devices/{port}/current_link_width"
+
+
+def test_lanes_that_one_end_misses_are_lost_though_the_other_is_silent() -> None:
+    machine = gpu_host("mi300x", 1)
+    machine.set(UP, current_link_width="255")
+    narrow(machine, ROOT, 8)
+    assert ids(found(machine)) == [("pci.link-width/degraded", GPU, "fail")]
 
 
 def test_a_guest_without_bridges_is_skipped_where_the_slot_hides() -> None:
