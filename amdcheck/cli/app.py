@@ -95,7 +95,15 @@ def _explain(
     options: ShowOptions,
     id: Annotated[str, typer.Argument(metavar="ID", help="A check, or an outcome such as pci.link-width/degraded.")],
 ) -> Call:
-    """Show the page of a check, or what an outcome asks for."""
+    """Show the page of a check, or what an outcome asks for.
+
+    "To do" names an action and its owner. The owner is node (who runs the machine), user (who runs models on it) or
+    setup (who installs and configures: system image, packages, hypervisor or container, amdcheck itself).
+
+    The action is monitor (nothing now, look again), configure (change a setting, install something), restart (a
+    service or driver), reset (the device), reboot (the machine), isolate (give the machine no work until it is
+    mended), replace (hardware) or investigate (the cause is not known yet; the steps find it).
+    """
     from amdcheck.cli.explain import explain
 
     return partial(explain, options, id)

@@ -13,8 +13,9 @@ from amdcheck.engine import plugins
 from amdcheck.engine.registry import GROUPS, Check, Needs, all_checks
 from amdcheck.knowledge.remedies import RemedyTemplate, remedies, steps_on
 from amdcheck.model.expectations import Level
-from amdcheck.model.finding import Action, Owner, Step
+from amdcheck.model.finding import Action, Owner, Status, Step
 
+_WORST_FIRST: tuple[Status, ...] = ("fail", "warn", "unknown", "manual")
 _HOLE = re.compile(r"\{(\w+):\w+\}")
 
 
@@ -33,6 +34,7 @@ class OutcomePage(Struct, frozen=True, kw_only=True):
     """What an outcome means and what to do about it; the holes of commands are shown as NAME."""
 
     id: str
+    status: Status | None  # the worst that it may have; None where that depends on the check
     meaning: str
     action: Action | None
     owner: Owner | None
@@ -41,7 +43,7 @@ class OutcomePage(Struct, frozen=True, kw_only=True):
 
 
 class CheckPage(Struct, frozen=True, kw_only=True):
-    """The manual page of a check and the outcomes that are its own."""
+    """The manual page of a check and the outcomes that are its own, the worst first."""
 
     check: ListedCheck
     page: str
@@ -74,7 +76,8 @@ def listed(check: Check) -> ListedCheck:
 
 def check_page(check: Check) -> CheckPage:
     own = (page for id, page in every_outcome().items() if id.partition("/")[0] == check.id)
-    return CheckPage(check=listed(check), page=check.page, outcomes=tuple(own))
+    worst_first = sorted(own, key=lambda page: _WORST_FIRST.index(page.status or "manual"))
+    return CheckPage(check=listed(check), page=check.page, outcomes=tuple(worst_first))
 
 
 def every_outcome() -> Mapping[str, OutcomePage]:
@@ -85,6 +88,7 @@ def every_outcome() -> Mapping[str, OutcomePage]:
 def _outcome_page(id: str, row: RemedyTemplate) -> OutcomePage:
     return OutcomePage(
         id=id,
+        status=row.status,
         meaning=row.meaning,
         action=row.action,
         owner=row.owner,

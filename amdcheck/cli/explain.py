@@ -45,7 +45,7 @@ def find_page(id: str, checks: Mapping[str, Check], outcomes: Mapping[str, Outco
     known = check in checks or any(other.partition("/")[0] == check for other in outcomes)
     if known and outcome in RESERVED_OUTCOMES:
         meaning = RESERVED_OUTCOMES[outcome]
-        return OutcomePage(id=id, meaning=meaning, action=None, owner=None, steps=(), reference=None)
+        return OutcomePage(id=id, status=None, meaning=meaning, action=None, owner=None, steps=(), reference=None)
     raise InputError(f"{printable(id)!r} is neither a check nor an outcome{_hint(id, checks, outcomes)}")
 
 
@@ -65,15 +65,22 @@ def _check(sheet: Sheet, page: CheckPage) -> None:
     sheet.words(f"level {check.level}, needs {check.needs}, {weight}, from {check.origin}", first="  ")
     sheet.line()
     sheet.page(page.page)
-    if page.outcomes:
-        sheet.line()
-        sheet.line("Outcomes")
-    for outcome in page.outcomes:
-        sheet.line(f"  {outcome.id}")
-        sheet.words(outcome.meaning, first="    ")
-    if page.outcomes:
-        sheet.line()
-        sheet.words(f"What to do about one: amdcheck explain {page.outcomes[0].id}", hang=2)
+    if not page.outcomes:
+        return
+    sheet.line()
+    sheet.words(f"Outcomes, the worst first ({check.id}/...)", hang=2)
+    names = [outcome.id.partition("/")[2] for outcome in page.outcomes]
+    for name, outcome in zip(names, page.outcomes, strict=True):
+        sheet.words(f"{name} ({outcome.status}): {outcome.meaning}", first="  ", hang=4)
+    sheet.words(
+        ", ".join(o for o in RESERVED_OUTCOMES if o not in names), first="  what any check may end with: ", hang=4
+    )
+    sheet.line()
+    sheet.line(f"What to do about {page.outcomes[0].id}")
+    _to_do(sheet, page.outcomes[0])
+    sheet.line()
+    sheet.line("What to do about another one")
+    sheet.line(f"  $ amdcheck explain {page.outcomes[-1].id}")
 
 
 def _outcome(sheet: Sheet, page: OutcomePage) -> None:
@@ -89,6 +96,10 @@ def _outcome(sheet: Sheet, page: OutcomePage) -> None:
         else:
             sheet.words("What to do depends on what could not be read: the finding says it, with its evidence.")
         return
+    _to_do(sheet, page)
+
+
+def _to_do(sheet: Sheet, page: OutcomePage) -> None:
     sheet.words(f"To do: {page.action} (owner: {page.owner})", hang=2)
     for number, step in enumerate(page.steps, start=1):
         command = command_line(step, privileged=False)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from amdcheck.report.text import inert, spelled
 from amdcheck.report.view import View
 
-_ITEM = re.compile(r" *(?:[-*]|\d+\.) ")  # the mark of an item of a list
+_ITEM = re.compile(r"( *)(?:[-*]|(\d+)\.) ")  # the mark of an item of a list
 
 
 class Sheet:
@@ -38,10 +38,11 @@ class Sheet:
 
     def page(self, text: str) -> None:
         """A docstring: its paragraphs and the items of its lists wrapped anew, lines that are set in kept."""
+        numbers: dict[str, int] = {}
         for number, block in enumerate(text.split("\n\n")):
             if number:
                 self.line()
-            for mark, words in _pieces(block.splitlines()):
+            for mark, words in _pieces(block.splitlines(), numbers):
                 if mark is None:
                     self.line(words)
                 else:
@@ -60,11 +61,25 @@ class Sheet:
         return inert("\n".join(self._lines) + "\n")
 
 
-def _pieces(lines: Sequence[str]) -> Iterator[tuple[str | None, str]]:
-    """What a block is made of: paragraphs and items of a list, joined behind their mark; None: a line as it is."""
+def _item(line: str, numbers: dict[str, int], *, inside: bool) -> re.Match[str] | None:
+    """The mark that a line begins with; never `inside` a paragraph of words, and a number only in order."""
+    item = None if inside else _ITEM.match(line)
+    if item is None or item[2] is None:
+        return item
+    if int(item[2]) not in (1, numbers.get(item[1], 0) + 1):
+        return None
+    numbers[item[1]] = int(item[2])
+    return item
+
+
+def _pieces(lines: Sequence[str], numbers: dict[str, int]) -> Iterator[tuple[str | None, str]]:
+    """What a block is made of: paragraphs and items of a list, joined behind their mark; None: a line as it is.
+
+    `numbers` holds the last number of the lists set in by each indent, for a list may be of several blocks.
+    """
     mark, words = "", list[str]()
     for line in lines:
-        item = _ITEM.match(line)
+        item = _item(line, numbers, inside=bool(words) and not mark)
         continues = line.startswith(" " * len(mark)) if mark else not line[:1].isspace()
         if words and continues and item is None and not line.startswith("| "):
             words.append(line.strip())

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from amdcheck.knowledge.distributions import Manager, distributions, manager_of
 from amdcheck.knowledge.tables import read_toml
-from amdcheck.model.finding import Action, Owner, Remedy, Step
+from amdcheck.model.finding import Action, Owner, Remedy, Status, Step
 
 # What a value must look like to enter a command, by the type that the template names.
 HOLES: Mapping[str, re.Pattern[str]] = {
@@ -40,6 +40,7 @@ class StepTemplate(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 class RemedyTemplate(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One row: keyed by the finding id, for example "pci.link-width/degraded"."""
 
+    status: Status = "warn"  # the worst that the finding may have
     action: Action
     owner: Owner
     steps: tuple[StepTemplate, ...]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from typing import get_args
 
 import pytest
 
@@ -12,7 +13,7 @@ from amdcheck.cli.explain import _check, find_page
 from amdcheck.cli.sheet import Sheet
 from amdcheck.engine.registry import Check
 from amdcheck.model.errors import InputError
-from amdcheck.model.finding import Step
+from amdcheck.model.finding import Action, Owner, Step
 from amdcheck.report.view import View
 from tests.cli.command import amdcheck
 from tests.schemas import committed_schema
@@ -36,7 +37,15 @@ def check(id: str, page: str = "What it looks at.") -> Check:
 
 def outcome(id: str) -> OutcomePage:
     step = Step(text="Look at BDF", argv=("lspci", "-s", "BDF"), root=True, reboot=False)
-    return OutcomePage(id=id, meaning="It is narrow.", action="reset", owner="node", steps=(step,), reference="PCIe")
+    return OutcomePage(
+        id=id,
+        status="fail",
+        meaning="It is narrow.",
+        action="reset",
+        owner="node",
+        steps=(step,),
+        reference="PCIe",
+    )
 
 
 CHECKS = {id: check(id) for id in ("pci.link-width", "pci.link-speed", "cpu.isa")}
@@ -106,6 +115,28 @@ def test_page_is_wrapped_with_its_lists_and_code_is_kept() -> None:
     ]
 
 
+def test_a_line_that_happens_to_begin_with_a_number_and_a_stop_is_no_item() -> None:
+    """PCI classes, years and versions: "0300." at the start of a line of a docstring, and " - " of a pair."""
+    sheet = Sheet(View(width=72))
+    sheet.page(
+        "never by class alone, for MI300 are 1200 and Radeon\n0300. A device is what has an address: a link is\n"
+        "- as a pair - told by both\n\n"
+        "1. the first takes until the year\n   2026. It goes on\n2. the second\n\n3. the third, of another block\n\n"
+        "7. is no item here"
+    )
+    assert sheet.text().splitlines() == [
+        "never by class alone, for MI300 are 1200 and Radeon 0300. A device is",
+        "what has an address: a link is - as a pair - told by both",
+        "",
+        "1. the first takes until the year 2026. It goes on",
+        "2. the second",
+        "",
+        "3. the third, of another block",
+        "",
+        "7. is no item here",
+    ]
+
+
 def test_list_fits_a_screen_of_80_columns() -> None:
     lines = amdcheck("list", env={"COLUMNS": "80"}).stdout.splitlines()
     assert max(map(len, lines)) <= 80
@@ -119,7 +150,8 @@ def test_every_check_can_be_explained_at_80_columns(id: str) -> None:
     assert len(page.page.split()) >= 20, "a manual page says what, why and what to do"
     sheet = Sheet(View(width=80))
     _check(sheet, page)
-    assert [line for line in sheet.text().splitlines() if len(line) > 80] == []
+    lines = [line for line in sheet.text().splitlines() if not line.startswith("     $ ")]  # commands are not broken
+    assert [line for line in lines if len(line) > 80] == []
 
 
 @pytest.mark.parametrize("id", every_outcome())
@@ -144,11 +176,22 @@ def test_explain_as_json_holds_the_same() -> None:
     assert json.loads(amdcheck("explain", id, "--format", "json").stdout)["meaning"] == every_outcome()[id].meaning
 
 
-def test_explain_of_a_check_lists_its_outcomes() -> None:
-    id = next(iter(every_outcome())).partition("/")[0]
-    shown = amdcheck("explain", id).stdout
-    for own in (o for o in every_outcome() if o.startswith(f"{id}/")):
-        assert f"  {own}\n" in shown
+def test_explain_of_a_check_lists_its_outcomes_the_worst_first_and_what_to_do_about_that_one() -> None:
+    shown = amdcheck("explain", "rocm.driver-compat", env={"COLUMNS": "80"}).stdout
+    own = [o for o in every_outcome() if o.startswith("rocm.driver-compat/")]
+    told = re.findall(r"^  ([a-z-]+) \((\w+)\): ", shown, re.MULTILINE)
+    assert told[0] == ("unsupported", "fail")  # the only fail, and the last in the alphabet
+    assert sorted(name for name, _ in told) == sorted(o.partition("/")[2] for o in own)
+    todo = shown.partition("What to do about rocm.driver-compat/unsupported\n")[2]
+    worst = every_outcome()["rocm.driver-compat/unsupported"]
+    assert todo.startswith(f"To do: {worst.action} (owner: {worst.owner})\n  1. ")
+    assert "what any check may end with: ok, denied, " in shown
+
+
+def test_help_of_explain_says_who_the_owners_are_and_what_the_actions_mean() -> None:
+    shown = amdcheck("explain", "--help", env={"COLUMNS": "80"}).stdout
+    for word in (*get_args(Action), *get_args(Owner)):
+        assert re.search(rf"\b{word}\s\(", shown), word
 
 
 def test_list_names_every_check_with_what_it_needs() -> None:

@@ -10,6 +10,8 @@ import pytest
 
 from amdcheck.knowledge.distributions import distributions, manager_of
 from amdcheck.knowledge.remedies import StepTemplate, remedies, remedy, steps_on
+from amdcheck.model.finding import Status
+from tests.compose import fault, fault_names
 
 TABLES = sorted((Path(__file__).parents[2] / "amdcheck" / "knowledge" / "remedies").glob("*.toml"))
 STEPS = {
@@ -35,6 +37,16 @@ PROGRAMS = {
     "namei", "ps", "rm", "rpm", "sh", "sysctl", "systemctl", "tuned-adm", "turbostat", "update-alternatives",
     "update-initramfs", "usermod", "which", "zypper",
 }  # fmt: skip
+
+
+def test_a_row_names_the_worst_status_that_its_finding_has_by_any_fault() -> None:
+    rank = ("fail", "warn", "unknown", "manual")
+    seen: dict[str, set[Status]] = {}
+    for expected in (e for name in fault_names() for e in fault(name).expect):
+        seen.setdefault(expected.id, set()).add(expected.status)
+    rows = {id: row.status for table in TABLES for id, row in remedies(table.stem).items()}
+    worst = {id: min(seen[id] - {"pass", "skip"}, key=rank.index) for id in rows if id in seen}
+    assert {id: rows[id] for id in worst} == worst
 
 
 @pytest.mark.parametrize("step", STEPS.values(), ids=STEPS)
