@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from msgspec import Struct
 
 from amdcheck.facts.cpu import Cpu
@@ -14,6 +16,8 @@ from amdcheck.host.protocol import Host, SelfTest
 from amdcheck.knowledge.selftests import limit
 from amdcheck.model.expectations import Expectations
 from amdcheck.model.value import Known, Unknown, Value
+
+T = TypeVar("T")
 
 TIMEOUT_S = 60.0  # each step inside has a shorter deadline of its own; this ends a child that is stuck as a whole
 AMOUNT = 1e9  # bytes that a bandwidth's reading is the time for
@@ -215,17 +219,24 @@ class MemorySelfTest(Group, frozen=True, kw_only=True):
             unread=document if isinstance(document, Unknown) else None,
             lacks=known.lacks if known else None,
             busy=known.busy if known else None,
-            bandwidth=step_of(document, lambda d: (d.triad, d.triad.result)),
-            matrix=step_of(document, lambda d: (d.matrix, d.matrix.result)),
+            bandwidth=_offered(cpu, step_of(document, lambda d: (d.triad, d.triad.result))),
+            matrix=_offered(cpu, step_of(document, lambda d: (d.matrix, d.matrix.result))),
             latency=step_of(document, lambda d: (d.chase, d.chase.result)),
             sharing=step_of(document, lambda d: (d.sharing, d.sharing.result)),
-            not_run={} if known is None else _not_run(known),
+            not_run={} if known is None else _not_run(known, cpu),
             sharers_busy=() if known is None else known.sharers_busy,
         )
 
 
-def _not_run(document: _Document) -> dict[str, str]:
+def _offered(cpu: Cpu, measured: Value[T]) -> Value[T]:
+    """What needs instruction sets is not measured where nobody could read which there are: that is the reason then."""
+    return cpu.flags if isinstance(cpu.flags, Unknown) else measured
+
+
+def _not_run(document: _Document, cpu: Cpu) -> dict[str, str]:
     steps = {"triad": document.triad, "matrix": document.matrix, "sharing": document.sharing}
+    if isinstance(cpu.flags, Unknown):
+        del steps["triad"], steps["matrix"]
     told = {name: step.detail or step.ended for name, step in steps.items() if step.ended in _NOT_RUN}
     return told | ({"matrix": document.matrix.why} if document.matrix.ended == _NO_ROOM else {})
 

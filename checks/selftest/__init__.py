@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from amdcheck.api import HOST, Expectations, Finding, shown, skipped, undetermined
+from amdcheck.api import HOST, Finding, shown, skipped, undetermined
 from amdcheck.facts.selftests import Group
 from amdcheck.knowledge.remedies import remedy
 
 
-def not_measured(check: str, group: Group, expect: Expectations) -> Finding | None:
-    """Why the child that `check` rests on measured nothing: not asked, gave no answer, no library, no idle CPU."""
-    if expect.level == "quick":
-        return undetermined(
-            check,
-            HOST,
-            "Self-tests are run at level standard and deep.",
-            shown("--level", expect.level),
-            outcome="not-asked",
-            remedy=remedy(f"{check}/not-asked"),
-        )
+def not_measured(check: str, group: Group) -> Finding | None:
+    """Why the child that `check` rests on measured nothing: gave no answer, no library, no idle CPU."""
     if group.unread is not None:
         return undetermined(check, HOST, "the self-test did not run", because=group.unread)
     if group.lacks is not None:

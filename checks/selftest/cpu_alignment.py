@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from amdcheck.api import (
-    HOST,
     Evidence,
-    Expectations,
     Finding,
     Metric,
     Subject,
@@ -30,7 +28,7 @@ NUMPY = Subject(kind="package", id="numpy")
 
 
 @check(ID, title="64-byte alignment of host memory", level="standard", required=False)
-def alignment(test: AlignmentSelfTest, expect: Expectations) -> Iterator[Finding]:
+def alignment(test: AlignmentSelfTest) -> Iterator[Finding]:
     """Shows what the C allocator and the judged Python's numpy give for 64 bytes, a cache line, and what works.
 
     Looks at: buffers from 64 bytes to 64 MiB by malloc, posix_memalign and aligned_alloc; arrays of the same sizes by
@@ -56,16 +54,6 @@ def alignment(test: AlignmentSelfTest, expect: Expectations) -> Iterator[Finding
 
     Source: measured by this self-test; the glibc manual, "Allocating Aligned Memory Blocks"; numpy NEP 49.
     """
-    if expect.level == "quick":
-        yield undetermined(
-            ID,
-            HOST,
-            "Self-tests are run at level standard and deep.",
-            shown("--level", expect.level),
-            outcome="not-asked",
-            remedy=remedy(f"{ID}/not-asked"),
-        )
-        return
     if isinstance(test.allocator, Unknown):
         yield undetermined(ID, LIBC, "the C allocator was not measured", because=test.allocator)
     else:

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from amdcheck.api import (
     HOST,
     Evidence,
-    Expectations,
     Finding,
     Metric,
     Unknown,
@@ -33,7 +32,7 @@ ID = "selftest.cpu.cache-cliff"
 
 
 @check(ID, title="Measured share of the last-level cache", level="standard", required=False, applies=on_x86)
-def cache_cliff(test: MemorySelfTest, cpu: Cpu, platform: Platform, expect: Expectations) -> Iterator[Finding]:
+def cache_cliff(test: MemorySelfTest, cpu: Cpu, platform: Platform) -> Iterator[Finding]:
     """Finds the size at which a walk through memory falls out of the last-level cache, and holds it against the claim.
 
     Looks at: the latency of one core by size, a few sizes about its L3 slice (one CCX on EPYC), every power of two at
@@ -51,7 +50,7 @@ def cache_cliff(test: MemorySelfTest, cpu: Cpu, platform: Platform, expect: Expe
 
     Source: AMD64 Architecture Programmer's Manual volume 3, Fn8000_001D; Linux Documentation/arch/x86/resctrl.rst.
     """
-    nothing = not_measured(ID, test, expect)
+    nothing = not_measured(ID, test)
     if nothing is not None:
         yield nothing
         return
@@ -114,7 +113,9 @@ def _judged(test: MemorySelfTest, cpu: Cpu, platform: Platform, slice_: Cache, c
             remedy=remedy(f"{ID}/disturbed"),
         )
     told = f"{share >> 20} MiB" if share else f"less than {beyond[0].bytes >> 20} MiB"
-    where = "this is bare metal" if platform.is_bare_metal else "a virtual machine is shown its host's cache"
+    where = "what shares this cache, or partitions it, has the rest"
+    if platform.virtualization is not None:
+        where = "a virtual machine is shown its host's cache"
     return warned(
         f"{ID}/smaller",
         HOST,

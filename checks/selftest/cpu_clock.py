@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from amdcheck.api import (
     HOST,
     Evidence,
-    Expectations,
     Finding,
     Metric,
     Unknown,
@@ -29,7 +28,7 @@ ID = "selftest.cpu.clock"
 
 
 @check(ID, title="Clock under load", level="standard", required=False, applies=on_x86)
-def clock(test: ComputeSelfTest, expect: Expectations) -> Iterator[Finding]:
+def clock(test: ComputeSelfTest) -> Iterator[Finding]:
     """Measures the clock of one core by counting cycles of instructions that wait for each other.
 
     Looks at: a chain of multiplications, three cycles each, and a chain of register additions, one cycle each. Both
@@ -46,7 +45,7 @@ def clock(test: ComputeSelfTest, expect: Expectations) -> Iterator[Finding]:
     Source: instruction latencies of AMD's software optimization guides for family 17h to 1Ah; Linux
     Documentation/admin-guide/acpi/cppc_sysfs.rst.
     """
-    nothing = not_measured(ID, test, expect)
+    nothing = not_measured(ID, test)
     if nothing is not None:
         yield nothing
     elif isinstance(test.clock, Unknown):

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from amdcheck.api import (
     HOST,
     Evidence,
-    Expectations,
     Finding,
     Metric,
     Unknown,
@@ -30,7 +29,7 @@ ID = "selftest.cpu.false-sharing"
 
 
 @check(ID, title="Two cores on one cache line", level="standard", applies=on_x86)
-def false_sharing(test: MemorySelfTest, expect: Expectations) -> Iterator[Finding]:
+def false_sharing(test: MemorySelfTest) -> Iterator[Finding]:
     """Lets two cores count up words of their own by atomic additions, 8, 64 and 128 bytes apart, and checks the counts.
 
     Looks at: two idle CPUs of different cores, of one L3 slice where there are such. Every count must be exact, and
@@ -48,7 +47,7 @@ def false_sharing(test: MemorySelfTest, expect: Expectations) -> Iterator[Findin
 
     Source: AMD64 Architecture Programmer's Manual volume 2, chapter 7 (cache coherency); measured by this self-test.
     """
-    nothing = not_measured(ID, test, expect)
+    nothing = not_measured(ID, test)
     if nothing is not None:
         yield nothing
     elif "sharing" in test.not_run:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from amdcheck.api import Expectations, Finding, check
+from amdcheck.api import Finding, check
 from amdcheck.facts.cpu import Cpu
 from amdcheck.facts.cpu_compute import ComputeSelfTest
 from amdcheck.facts.selftests import on_x86
@@ -16,7 +16,7 @@ FMA_256 = 32  # operations a cycle of two 256-bit multiply-add pipes, the most t
 
 
 @check(ID, title="FP32 matrix products", level="standard", applies=on_x86)
-def gemm_fp32(test: ComputeSelfTest, cpu: Cpu, expect: Expectations) -> Iterator[Finding]:
+def gemm_fp32(test: ComputeSelfTest, cpu: Cpu) -> Iterator[Finding]:
     """Multiplies FP32 matrices by AVX2 with FMA and by AVX-512F, as a BLAS does, and compares every element.
 
     Looks at: products of several shapes, also such that end inside a register tile or a cache block, by packed panels
@@ -39,4 +39,4 @@ def gemm_fp32(test: ComputeSelfTest, cpu: Cpu, expect: Expectations) -> Iterator
     row = cpu.series
     widest = None if row is None else row.fp32_flop_cycle
     narrow = None if widest is None else min(widest, FMA_256)
-    yield from judged(ID, {"fma": narrow, "avx512f": widest}, test, expect)
+    yield from judged(ID, {"fma": narrow, "avx512f": widest}, test)

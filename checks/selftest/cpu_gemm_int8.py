@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from amdcheck.api import Expectations, Finding, check
+from amdcheck.api import Finding, check
 from amdcheck.facts.cpu import Cpu
 from amdcheck.facts.cpu_compute import ComputeSelfTest
 from amdcheck.facts.selftests import on_x86
@@ -16,7 +16,7 @@ VNNI_256 = 128  # operations a cycle of two 256-bit vpdpbusd, the most that 256-
 
 
 @check(ID, title="INT8 matrix products", level="standard", applies=on_x86)
-def gemm_int8(test: ComputeSelfTest, cpu: Cpu, expect: Expectations) -> Iterator[Finding]:
+def gemm_int8(test: ComputeSelfTest, cpu: Cpu) -> Iterator[Finding]:
     """Multiplies matrices of unsigned by signed bytes into 32-bit sums, the product that quantized models are made of.
 
     Looks at: three ways, each where the kernel offers it. AVX2 (vpmaddubsw, vpmaddwd) with weights of seven bits,
@@ -36,4 +36,4 @@ def gemm_int8(test: ComputeSelfTest, cpu: Cpu, expect: Expectations) -> Iterator
     row = cpu.series
     widest = None if row is None else row.int8_vnni_ops_cycle
     narrow = None if widest is None else min(widest, VNNI_256)
-    yield from judged(ID, {"avx2": None, "avx_vnni": narrow, "avx512_vnni": widest}, test, expect)
+    yield from judged(ID, {"avx2": None, "avx_vnni": narrow, "avx512_vnni": widest}, test)

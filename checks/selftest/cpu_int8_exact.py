@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from amdcheck.api import HOST, Expectations, Finding, Unknown, check, manual, passed, shown, skipped, undetermined
+from amdcheck.api import HOST, Finding, Unknown, check, manual, passed, shown, skipped, undetermined
 from amdcheck.facts.cpu_compute import FULL_RANGE, ComputeSelfTest
 from amdcheck.facts.selftests import on_x86
 from amdcheck.knowledge.isa import isa_table
@@ -17,7 +17,7 @@ EXACT = ("avx512_vnni", "avx_vnni")  # the instruction sets whose byte products 
 
 
 @check(ID, title="INT8 over the full range", level="standard", applies=on_x86)
-def int8_exact(test: ComputeSelfTest, expect: Expectations) -> Iterator[Finding]:
+def int8_exact(test: ComputeSelfTest) -> Iterator[Finding]:
     """Says whether a model quantized to eight full bits gives right sums on this processor.
 
     Looks at: a matrix product of unsigned bytes over all of 0 to 255 with signed bytes, by AVX2's instructions, every
@@ -36,11 +36,14 @@ def int8_exact(test: ComputeSelfTest, expect: Expectations) -> Iterator[Finding]
     Source: AMD64 Architecture Programmer's Manual volume 4, VPMADDUBSW; oneDNN developer guide, Nuances of int8
     Computations; measured by this self-test.
     """
-    nothing = not_measured(ID, test, expect)
+    nothing = not_measured(ID, test)
     if nothing is not None:
         yield nothing
         return
-    offered = test.offered.or_none() or ()
+    if isinstance(test.offered, Unknown):
+        yield undetermined(ID, HOST, "which instruction sets the kernel offers could not be read", because=test.offered)
+        return
+    offered = test.offered.value
     run = (test.products.or_none() or {}).get(FULL_RANGE)
     if "avx2" not in offered:
         yield skipped(ID, HOST, "the kernel does not offer AVX2, so that runtimes multiply bytes without it")

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from amdcheck.api import (
     HOST,
     Evidence,
-    Expectations,
     Finding,
     Known,
     Subject,
@@ -29,7 +28,7 @@ ID = "selftest.cpu.isa"
 
 
 @check(ID, title="Instruction sets compute exactly", level="standard", applies=on_x86)
-def isa(test: IsaSelfTest, expect: Expectations) -> Iterator[Finding]:
+def isa(test: IsaSelfTest) -> Iterator[Finding]:
     """Runs what inference on the CPU is built on, for every instruction set that the kernel offers.
 
     Looks at: SSE2, AVX2, FMA, AVX-VNNI, AVX-512F, AVX512-VNNI and AVX512-BF16, each where /proc/cpuinfo names it. A
@@ -50,16 +49,6 @@ def isa(test: IsaSelfTest, expect: Expectations) -> Iterator[Finding]:
 
     Source: AMD64 Architecture Programmer's Manual volume 3 (publication 24594); Linux kernel-parameters.txt.
     """
-    if expect.level == "quick":
-        yield undetermined(
-            ID,
-            HOST,
-            "Self-tests are run at level standard and deep.",
-            shown("--level", expect.level),
-            outcome="not-asked",
-            remedy=remedy(f"{ID}/not-asked"),
-        )
-        return
     if isinstance(test.offered, Unknown):
         yield undetermined(ID, HOST, "which instruction sets the kernel offers could not be read", because=test.offered)
         return

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from amdcheck.api import (
     HOST,
     Evidence,
-    Expectations,
     Finding,
     Metric,
     Unknown,
@@ -30,7 +29,7 @@ ID = "selftest.cpu.latency"
 
 
 @check(ID, title="Latency of caches and memory", level="standard", required=False, applies=on_x86)
-def latency(test: MemorySelfTest, memory: Memory, expect: Expectations) -> Iterator[Finding]:
+def latency(test: MemorySelfTest, memory: Memory) -> Iterator[Finding]:
     """Walks through a cycle of cache lines in an order that no prefetcher follows, each load waiting for the last.
 
     Looks at: half of the first-level cache, half of the second level, and 64 MiB and more for memory, on transparent
@@ -50,7 +49,7 @@ def latency(test: MemorySelfTest, memory: Memory, expect: Expectations) -> Itera
 
     Source: Linux Documentation/admin-guide/mm/transhuge.rst; the order of the walk after Hull and Dobell 1962.
     """
-    nothing = not_measured(ID, test, expect)
+    nothing = not_measured(ID, test)
     if nothing is not None:
         yield nothing
     elif isinstance(test.latency, Unknown):

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from amdcheck.api import (
     HOST,
     Evidence,
-    Expectations,
     Finding,
     Metric,
     Unknown,
@@ -28,7 +27,7 @@ _SHOWN = 8
 
 
 @check(ID, title="Memory holds patterns", level="deep", applies=on_x86)
-def memory_pattern(test: PatternSelfTest, expect: Expectations) -> Iterator[Finding]:
+def memory_pattern(test: PatternSelfTest) -> Iterator[Finding]:
     """Writes patterns into a part of the memory and compares every word that comes back, with all idle cores at once.
 
     Looks at: checkerboards, walking ones and walking zeros, each word's own place, and random words, each pattern
@@ -45,7 +44,7 @@ def memory_pattern(test: PatternSelfTest, expect: Expectations) -> Iterator[Find
 
     Source: A. J. van de Goor, Testing Semiconductor Memories (the patterns); Linux Documentation/admin-guide/ras.rst.
     """
-    nothing = not_measured(ID, test, expect)
+    nothing = not_measured(ID, test)
     yield nothing if nothing is not None else _judged(test)
 
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from amdcheck.api import (
     HOST,
-    Expectations,
     Finding,
     Known,
     Metric,
@@ -30,7 +29,7 @@ ID = "selftest.cpu.neighbour"
 
 
 @check(ID, title="Cores shared or held down", level="standard", required=False, applies=on_x86)
-def neighbour(test: CoresSelfTest, expect: Expectations) -> Iterator[Finding]:
+def neighbour(test: CoresSelfTest) -> Iterator[Finding]:
     """Tells a core that somebody shares from one whose clock is held down, on a few idle CPUs one after the other.
 
     Looks at three rates on the same CPU in the same milliseconds: chains of instructions of which each waits for the
@@ -49,7 +48,7 @@ def neighbour(test: CoresSelfTest, expect: Expectations) -> Iterator[Finding]:
 
     Source: measured by this self-test; instruction latencies of AMD's software optimization guides.
     """
-    nothing = not_measured(ID, test, expect)
+    nothing = not_measured(ID, test)
     if nothing is not None:
         yield nothing
         return

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from amdcheck.api import (
     HOST,
     Evidence,
-    Expectations,
     Finding,
     Metric,
     Subject,
+    Unknown,
     check,
     evidence,
     failed,
@@ -34,7 +34,7 @@ ID = "selftest.cpu.scaling"
 
 
 @check(ID, title="Cores together against cores alone", level="standard", required=False, applies=on_x86)
-def scaling(test: CoresSelfTest, cpu: Cpu, expect: Expectations) -> Iterator[Finding]:
+def scaling(test: CoresSelfTest, cpu: Cpu) -> Iterator[Finding]:
     """Runs one pinned process on every idle CPU at once and holds the sum against what one core does alone.
 
     Looks at: small matrix products, every word of which is compared, between two moments that are the same for all
@@ -57,7 +57,7 @@ def scaling(test: CoresSelfTest, cpu: Cpu, expect: Expectations) -> Iterator[Fin
 
     Source: Linux Documentation/scheduler/sched-bwc.rst and admin-guide/cgroup-v2.rst; measured by this self-test.
     """
-    nothing = not_measured(ID, test, expect)
+    nothing = not_measured(ID, test)
     if nothing is not None:
         yield (_limited(test, cpu) if test.busy is not None else None) or nothing
         return
@@ -133,8 +133,9 @@ def _whole(test: CoresSelfTest, cpu: Cpu) -> Finding:
     limited, allowed = _limited(test, cpu), _allowed(test)
     if limited is not None:
         return limited
-    online = cpu.online.or_none() or test.allowed
-    if len(online) == 1:
+    if isinstance(cpu.online, Unknown):
+        return undetermined(ID, HOST, "which CPUs there are could not be read", because=cpu.online)
+    if len(cpu.online.value) == 1:
         return skipped(ID, HOST, "this machine has one CPU", allowed)
     if not test.together:
         return skipped(ID, HOST, "only one of the CPUs is idle; --allow-busy measures on all", allowed, outcome="busy")

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from amdcheck.api import (
     HOST,
     Evidence,
-    Expectations,
     Finding,
     Metric,
     Subject,
@@ -35,7 +34,7 @@ ID = "selftest.cpu.triad"
 
 
 @check(ID, title="Memory bandwidth of each NUMA node", level="standard", applies=on_x86)
-def triad(test: MemorySelfTest, cpu: Cpu, numa: Numa, expect: Expectations) -> Iterator[Finding]:
+def triad(test: MemorySelfTest, cpu: Cpu, numa: Numa) -> Iterator[Finding]:
     """Runs the triad a = b + 3 c on every NUMA node with all its idle cores at once, and compares every element.
 
     Looks at: for each node one process a core, with arrays of its own in the node's memory, once by plain stores and
@@ -59,7 +58,7 @@ def triad(test: MemorySelfTest, cpu: Cpu, numa: Numa, expect: Expectations) -> I
 
     Source: STREAM's definition of the kernel, J. McCalpin; Linux set_mempolicy(2) and get_mempolicy(2).
     """
-    nothing = not_measured(ID, test, expect)
+    nothing = not_measured(ID, test)
     if nothing is not None:
         yield nothing
         return

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from amdcheck.api import (
     HOST,
     Evidence,
-    Expectations,
     Finding,
     Metric,
     Subject,
@@ -27,11 +26,9 @@ from amdcheck.knowledge.selftests import limit
 from . import not_measured
 
 
-def judged(
-    check: str, per_cycle: Mapping[str, float | None], test: ComputeSelfTest, expect: Expectations
-) -> Iterator[Finding]:
+def judged(check: str, per_cycle: Mapping[str, float | None], test: ComputeSelfTest) -> Iterator[Finding]:
     """One finding for each instruction set that is named, with the operations a cycle that the product table gives."""
-    nothing = not_measured(check, test, expect)
+    nothing = not_measured(check, test)
     if nothing is not None:
         yield nothing
         return
