@@ -4,8 +4,8 @@
 
 Each fault must be named for what it is, and nothing else blamed, in 99 of 100 runs; of 1000 runs on the idle machine at
 most one may raise an alarm. The faults take turns, so that a noisy moment hits all alike. --share 0.01 runs a hundredth
-(a fault that is missed gets a second chance there). A run on a machine that is not idle does not count; what every run
-says of the machine is no alarm, and is told.
+(a fault that is missed, and an idle series with more than one alarm, get a second chance there). A run on a machine that
+is not idle does not count; what most runs say of the machine is no alarm, and is told.
 
 --save writes benchmarks/results/DATE-truth.json.
 """
@@ -170,6 +170,13 @@ class IdleRuns:
         more = ([" ".join(told) for told in run if " ".join(told) not in always] for run in self.said)
         return [", ".join(sorted(one)) for one in more if one]
 
+    def within(self, *, is_sample: bool) -> bool:
+        """Whether the budget is kept. Ten runs cannot show one alarm in a thousand: a sample fails with the second."""
+        counted, false = len(self.said), len(self.false_alarms)
+        if is_sample:
+            return false <= ALARMS
+        return false * IDLE_RUNS <= ALARMS * counted and self.not_idle <= counted
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -186,6 +193,11 @@ def main() -> int:
         while len(quiet.said) + quiet.not_idle < idle_rounds * (number + 1) // rounds:
             quiet.run()
         print(f"{number + 1} of {rounds} rounds", file=sys.stderr)
+    if is_sample and not quiet.within(is_sample=True):
+        print("  the idle machine once more, as for a fault that is missed", file=sys.stderr)
+        quiet = IdleRuns()
+        for _ in range(idle_rounds):
+            quiet.run()
     within = _show(every, tallies, quiet, is_sample=is_sample, save=options.save)
     return 0 if within else 1
 
@@ -237,7 +249,7 @@ def _show(every: list[Fault], tallies: list[Tally], quiet: IdleRuns, *, is_sampl
         "alarms": dict(Counter(false)),
         "always_said": quiet.always,
     }
-    within = within and len(false) * IDLE_RUNS <= ALARMS * counted and (is_sample or quiet.not_idle <= counted)
+    within = within and quiet.within(is_sample=is_sample)
     print_table("truth from noise", rows, {**figures, "within_budget": within})
     for always in quiet.always:
         print(f"  always said of this machine: {always}")
