@@ -272,16 +272,27 @@ def _groups(page: _Page, report: Report) -> None:
 
 
 def _skips(page: _Page, skips: Sequence[Finding]) -> None:
-    """Why checks were skipped, the reason of most first, and which."""
+    """Why checks were skipped, the reason of most first, and which.
+
+    Reasons that differ in their last word are told in one: "the processor has no AVX-512F, AVX512-VNNI".
+    """
     reasons: dict[str, list[Finding]] = {}
     for finding in skips:
-        reasons.setdefault(finding.message.rstrip("."), []).append(finding)
+        reasons.setdefault(_but_its_last_word(finding), []).append(finding)
     page.paragraph(page.span(f"Skipped {len(skips)}:", "dim"))
     by_most = sorted(reasons.items(), key=lambda reason: -len(reason[1]))
-    for reason, findings in by_most[:_REASONS]:
-        page.paragraph(page.span(f"{page.short(reason)}: {_skip_names(findings)}", "dim"), first="  ", indent=4)
+    for words, findings in by_most[:_REASONS]:
+        lasts = dict.fromkeys(f.message.removeprefix(words).rstrip(".") for f in findings)
+        told = page.short(f"{words}{_few(tuple(lasts))}")
+        page.paragraph(page.span(f"{told}: {_skip_names(findings)}", "dim"), first="  ", indent=4)
     if more := sum(len(findings) for _, findings in by_most[_REASONS:]):
         page.paragraph(page.span(f"and {more} more, all with --verbose", "dim"), first="  ")
+
+
+def _but_its_last_word(finding: Finding) -> str:
+    """The message up to its last word, the blank before it included; all of a message of one word."""
+    words, blank, _ = finding.message.rpartition(" ")
+    return words + blank or finding.message.rstrip(".")
 
 
 def _skip_names(skips: Sequence[Finding]) -> str:

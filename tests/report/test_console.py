@@ -161,13 +161,26 @@ def test_skipped_checks_are_counted_and_told_by_their_reason() -> None:
 
 
 def test_skips_are_told_by_reason_that_of_most_first_and_the_reasons_are_bounded() -> None:
-    odd = [skipped("cpu.isa", Subject(kind="cpu", id=f"isa{i}"), f"no isa{i}.") for i in range(20)]
+    odd = [skipped("cpu.isa", Subject(kind="cpu", id=f"isa{i}"), f"no isa{i} here.") for i in range(20)]
     busy = [skipped(f"selftest.cpu.{name}", HOST, "in use", outcome="busy") for name in ("clock", "triad")]
     lines = shown_on(samples.report(*odd, *busy), width=80)
     at = lines.index("Skipped 22:")
     assert lines[at + 1] == "  in use: selftest.cpu.clock, selftest.cpu.triad"
-    assert lines[at + 2] == "  no isa0: cpu.isa (isa0)"
+    assert lines[at + 2] == "  no isa0 here: cpu.isa (isa0)"
     assert lines[at + 13] == "  and 9 more, all with --verbose"
+
+
+def test_skips_for_reasons_that_differ_in_their_last_word_are_told_in_one_breath() -> None:
+    skips = [
+        skipped("selftest.cpu.isa", Subject(kind="cpu", id=id), f"the processor has no {name}")
+        for id, name in (("avx512f", "AVX-512F"), ("avx_vnni", "AVX-VNNI"))
+    ]
+    lines = shown_on(samples.report(*skips, skipped("cpu.isa", HOST, "absent")), width=100)
+    at = lines.index("Skipped 3:")
+    assert lines[at + 1 : at + 3] == [
+        "  the processor has no AVX-512F, AVX-VNNI: selftest.cpu.isa (avx512f, avx_vnni)",
+        "  absent: cpu.isa",
+    ]
 
 
 @pytest.mark.parametrize(
