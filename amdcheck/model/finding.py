@@ -172,7 +172,8 @@ HOST = Subject(kind="host", id="host")
 def evidence(read: Known[Any] | Unknown, *, note: str | None = None, volatile: bool = False) -> Evidence:
     """Evidence from a value that was (or could not be) read; the reason for an unknown becomes the note."""
     if isinstance(read, Unknown):
-        why = read.reason if read.detail is None else f"{read.reason}: {read.detail}"
+        # ENOENT says no more than "absent", and a recording does not keep it.
+        why = read.reason if read.detail in (None, "ENOENT") else f"{read.reason}: {read.detail}"
         return Evidence(
             source=read.source,
             value=None,
