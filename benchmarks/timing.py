@@ -41,7 +41,7 @@ def run_once(argv: Sequence[str]) -> tuple[float, float]:
     """Wall seconds and peak resident MiB of one run, its output dropped; any exit code will do."""
     began = time.perf_counter()
     with subprocess.Popen(
-        argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=ENVIRONMENT
     ) as child:
         _, _, usage = os.wait4(child.pid, 0)
         took = time.perf_counter() - began
