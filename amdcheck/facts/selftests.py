@@ -165,17 +165,32 @@ class Allocator(Struct, frozen=True, kw_only=True):
     aligned_alloc: Counts
 
 
-class Loads(Struct, frozen=True, kw_only=True):
-    """Seconds that one load of `width` bytes takes: from aligned memory, and from `offset` bytes behind a line."""
+class Load(Struct, frozen=True, kw_only=True):
+    """Seconds that one load takes, `offset` bytes behind a line."""
 
-    width: int
     offset: int
-    aligned_s: float
-    straddling_s: float
+    seconds: float
 
     def __post_init__(self) -> None:
-        if not 0 < self.aligned_s < 1 or not 0 < self.straddling_s < 1:
+        if not 0 < self.seconds < 1:
             raise ValueError("a load takes no time, or more than a second")
+
+
+class Loads(Struct, frozen=True, kw_only=True):
+    """What loads of `width` bytes take from the first-level cache, by offset; the aligned one first."""
+
+    width: int
+    by_offset: Annotated[tuple[Load, ...], Meta(min_length=2)]
+
+    def __post_init__(self) -> None:
+        if self.by_offset[0].offset != 0:
+            raise ValueError("the first loads are not the aligned ones")
+
+    @property
+    def costs(self) -> dict[int, float]:
+        """How much longer than an aligned load one takes, by offset."""
+        aligned, *others = self.by_offset
+        return {load.offset: load.seconds / aligned.seconds for load in others}
 
 
 class _AllocatorStep(Step, frozen=True, kw_only=True):

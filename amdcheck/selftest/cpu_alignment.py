@@ -17,7 +17,9 @@ SIZES = ((64, 32), (1024, 32), (4096, 32), (65536, 32), (1 << 20, 16), (4 << 20,
 DEADLINE_S = 3.0
 
 BUFFER = 8 << 10  # fits into every first-level cache
-OFFSET = 16  # where glibc's large blocks begin: 16 bytes into a page, behind the allocator's header
+# Bytes behind a line: aligned, a byte and a double off, where glibc's large blocks begin (16, behind the allocator's
+# header), half a line, and one byte before the next.
+OFFSETS = (0, 1, 8, 16, 32, 63)
 PASSES = 200  # a few microseconds, far below a scheduler's tick
 READINGS = 40  # the shortest counts: whatever else runs can only make a reading longer
 
@@ -81,7 +83,7 @@ def _name(libc: ctypes.CDLL) -> str:
 
 
 def loads(width: int) -> Record:
-    """Seconds of one load of `width` bytes, from an aligned buffer and from one that begins 16 bytes behind a line.
+    """Seconds of one load of `width` bytes, from buffers that begin so many bytes behind a line.
 
     Raises LibraryMissing without the native kernels.
     """
@@ -100,4 +102,5 @@ def loads(width: int) -> Record:
             raise LibraryMissing(f"no loads of {width} bytes in this build")
         return min(known) / (PASSES * BUFFER / width)
 
-    return {"width": width, "offset": OFFSET, "aligned_s": shortest(start), "straddling_s": shortest(start + OFFSET)}
+    by_offset = [{"offset": offset, "seconds": shortest(start + offset)} for offset in OFFSETS]
+    return {"width": width, "by_offset": by_offset}

@@ -33,12 +33,14 @@ def alignment(test: AlignmentSelfTest) -> Iterator[Finding]:
 
     Looks at: buffers from 64 bytes to 64 MiB by malloc, posix_memalign and aligned_alloc; arrays of the same sizes by
     numpy.empty in the interpreter of --python; whether numpy.ascontiguousarray moves them; and the two ways to an
-    aligned array, tried in that interpreter. Beside it the time of a load that straddles two lines is measured.
+    aligned array, tried in that interpreter. Beside it the time of the widest loads is measured by
+    offset: 0, 1, 8, 16, 32 and 63 bytes behind a line, data in the first-level cache.
 
     Why: malloc promises 16 bytes. Its large blocks begin 16 bytes into a page, so the larger an array is, the more
     surely it is misaligned. Then every 64-byte load and every second 32-byte load straddles two cache lines, which
-    costs up to twice the time while the data is in the first-level cache; the metric load-straddling says what it is
-    here. Data that streams from memory hardly notices. Kernels that use aligned loads crash instead.
+    costs up to twice the time while the data is in the first-level cache; the metrics load-…-at-OFFSET say what it is
+    here, as multiples of an aligned load. Data that streams from memory hardly notices. Kernels that use aligned loads
+    crash instead.
     numpy.ascontiguousarray is no cure: an array that is contiguous already is returned as it is. `flags.aligned` only
     means aligned to the element.
 
@@ -75,7 +77,7 @@ def _libc(test: AlignmentSelfTest, libc: Allocator) -> Finding:
         shown(test.source, libc.name, note="the C allocator"),
         _told(test.source, "malloc", libc.malloc),
         *(_told(test.source, function, counts) for function, counts in aligning.items()),
-        *((evidence(test.loads, note="cost of a straddling load"),) if isinstance(test.loads, Unknown) else ()),
+        *((evidence(test.loads, note="cost of loads by offset"),) if isinstance(test.loads, Unknown) else ()),
     )
     broken = [function for function, counts in aligning.items() if not all_aligned(counts)]
     if broken:
@@ -134,10 +136,11 @@ def _size(bytes: int) -> str:
 
 
 def _cost(loads: Value[Loads]) -> tuple[Metric, ...]:
-    """What a straddling load costs here, as a multiple of an aligned one, data in the first-level cache."""
+    """What loads that are not aligned cost here, as multiples of an aligned one, data in the first-level cache."""
     if isinstance(loads, Unknown):
         return ()
-    ratio = loads.value.straddling_s / loads.value.aligned_s
-    return (
-        Metric(name=f"load-straddling-{loads.value.width * 8}-bit", value=round(ratio, 2), unit="x", volatile=True),
+    bits = 8 * loads.value.width
+    return tuple(
+        Metric(name=f"load-{bits}-bit-at-{offset}", value=round(cost, 2), unit="x", volatile=True)
+        for offset, cost in loads.value.costs.items()
     )

@@ -43,7 +43,8 @@ def allocator(**functions: list[dict[str, int]]) -> Document:
         "aligned_alloc": counts(),
         **functions,
     }
-    loads = {"width": 32, "offset": 16, "aligned_s": 2e-10, "straddling_s": 3.4e-10}
+    by_offset = [{"offset": offset, "seconds": s} for offset, s in ((0, 2e-10), (16, 3.4e-10), (32, 2e-10))]
+    loads = {"width": 32, "by_offset": by_offset}
     return {
         "test": "cpu.alignment",
         "allocator": {"ended": "returned", "detail": None, "result": result},
@@ -121,8 +122,10 @@ def test_glibc_and_numpy_as_they_are_pass_and_the_two_ways_are_named() -> None:
         "posix_memalign": ("every buffer of 64 B to 64 MiB aligned", False),
         "aligned_alloc": ("every buffer of 64 B to 64 MiB aligned", False),
     }
-    (cost,) = libc.metrics
-    assert (cost.name, cost.value, cost.unit, cost.volatile) == ("load-straddling-256-bit", 1.7, "x", True)
+    assert [(cost.name, cost.value, cost.unit, cost.volatile) for cost in libc.metrics] == [
+        ("load-256-bit-at-16", 1.7, "x", True),
+        ("load-256-bit-at-32", 1.0, "x", True),
+    ]
     assert arrays.message == (
         "numpy does not align arrays to 64 bytes; over-allocating and slicing and memory of posix_memalign do"
     )
@@ -249,3 +252,18 @@ def test_at_level_quick_no_child_is_started() -> None:
 def test_every_outcome_that_needs_a_remedy_has_one() -> None:
     own = {f"{ID}/{outcome}" for outcome in ("allocator", "no-way")}
     assert {key for key in remedies("selftest") if key.startswith(f"{ID}/")} == own
+
+
+@pytest.mark.parametrize(
+    "by_offset",
+    [
+        [(0, 2e-10)],  # nothing to compare with
+        [(16, 2e-10), (0, 2e-10)],  # the aligned ones are not the first
+        [(0, 0.0), (16, 2e-10)],  # no time at all
+    ],
+)
+def test_loads_that_cannot_be_are_told_as_not_measured(by_offset: list[tuple[int, float]]) -> None:
+    document = allocator()
+    document["loads"]["result"]["by_offset"] = [{"offset": offset, "seconds": s} for offset, s in by_offset]
+    libc = findings(machine(document, numpy()))["libc"]
+    assert (libc.status, libc.outcome, libc.metrics) == ("unknown", "failed", ())

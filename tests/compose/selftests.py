@@ -100,7 +100,8 @@ def _alignment(plan: Plan, params: Sequence[str]) -> dict[str, Any]:
         "posix_memalign": _counts(aligned=good),
         "aligned_alloc": _counts(aligned=good),
     }
-    loads = {"width": int(params[0]), "offset": 16, "aligned_s": 2.1e-10, "straddling_s": 4.0e-10}
+    times = {0: 2.1e-10, 1: 4.0e-10, 8: 4.0e-10, 16: 4.0e-10, 32: 2.1e-10, 63: 4.0e-10}
+    loads = {"width": int(params[0]), "by_offset": [{"offset": o, "seconds": s} for o, s in times.items()]}
     return {"allocator": _ended(allocator), "loads": _ended(loads)}
 
 
