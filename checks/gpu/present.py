@@ -307,6 +307,17 @@ def _dead(gpus: Gpus, pci: PciTree, log: KernelLog) -> Iterator[Finding]:
                 actual="error",
                 remedy=remedy(f"{ID}/power-error", bdf=gpu.bdf),
             )
+        # Integrated ones share the processor's memory, and may well say that they have none of their own.
+        if gpu.vram_bytes.or_none() == 0 and gpu.product is not None and not products()[gpu.product].integrated:
+            yield failed(
+                f"{ID}/no-memory",
+                gpu.subject,
+                f"{gpu.label} is driven and has no memory of its own.",
+                evidence(gpu.vram_bytes),
+                expected="some GiB",
+                actual="0",
+                remedy=remedy(f"{ID}/no-memory", bdf=gpu.bdf),
+            )
 
 
 def _not_in_table(gpus: Gpus) -> Iterator[Finding]:

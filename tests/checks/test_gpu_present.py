@@ -489,3 +489,10 @@ def test_nodes_that_the_device_cgroup_hides_are_gpus_too() -> None:
     (finding,) = found(machine)
     assert ids([finding]) == [("gpu.present/none", "host", "fail")]
     assert finding.evidence[1].value == "2 GPU nodes"
+
+
+def test_an_apu_that_has_no_memory_of_its_own_is_whole() -> None:
+    host = compose("mi300a-4apu")
+    for gpu in host.plan.gpus:
+        host.tree.files[f"/sys/bus/pci/devices/{gpu.bdf}/mem_info_vram_total"] = "0\n"
+    assert {f.status for f in judge("gpu.present", host.host)} == {"pass"}
