@@ -18,6 +18,7 @@ from amdcheck.facts.selftests import (
     step_of,
 )
 from amdcheck.host.protocol import Host, SelfTest
+from amdcheck.knowledge.selftests import limit
 from amdcheck.model.expectations import Expectations
 from amdcheck.model.value import Known, Unknown, Value
 
@@ -30,11 +31,15 @@ BF16 = ("avx512_bf16",)
 
 
 class Clock(Struct, frozen=True, kw_only=True):
-    """Two readings of `cycles` cycles each, by chains of dependent imul (three cycles) and add (one cycle)."""
+    """Two readings of `cycles` cycles each, by chains of dependent imul (three cycles) and add (one cycle).
+
+    `twice` is the negative control: a chain of twice as many cycles, which looks like a core at half its clock.
+    """
 
     cycles: int
     imul: Reading
     add: Reading
+    twice: Reading
 
     @property
     def hz(self) -> float:
@@ -44,6 +49,11 @@ class Clock(Struct, frozen=True, kw_only=True):
     @property
     def hz_by_add(self) -> float:
         return self.add.rate(self.cycles)
+
+    @property
+    def notices(self) -> bool:
+        """Whether the control shows as a lower clock, by more than what two readings may differ."""
+        return self.twice.best_s > self.imul.best_s * (1 + limit("clock-chains").value)
 
 
 class WrongElement(Struct, frozen=True, kw_only=True):

@@ -50,7 +50,10 @@ def _nothing(why: str) -> Record:
 
 
 def clock(library: Library, cpu: int) -> Record:
-    """Readings of both chains, each of `cycles` cycles. Raises LibraryMissing on other machines than x86-64."""
+    """Readings of both chains, each of `cycles` cycles, and of one that takes twice as long: a core at half its clock.
+
+    Raises LibraryMissing on other machines than x86-64.
+    """
     pin(cpu)
 
     def imul() -> float:
@@ -59,7 +62,10 @@ def clock(library: Library, cpu: int) -> Record:
     def add() -> float:
         return _there(library.time_add(CHAIN))
 
-    return {"cycles": 300 * CHAIN, "imul": read(imul), "add": read(add)}
+    def twice() -> float:
+        return _there(library.time_imul(2 * CHAIN))
+
+    return {"cycles": 300 * CHAIN, "imul": read(imul), "add": read(add), "twice": read(twice, budget_s=0.004)}
 
 
 def _there(seconds: float | None) -> float:

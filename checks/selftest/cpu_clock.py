@@ -32,7 +32,8 @@ def clock(test: ComputeSelfTest) -> Iterator[Finding]:
     """Measures the clock of one core by counting cycles of instructions that wait for each other.
 
     Looks at: a chain of multiplications, three cycles each, and a chain of register additions, one cycle each. Both
-    must give the same clock, or one of the two facts does not hold on this processor and nothing is said. The nominal
+    must give the same clock, or one of the two facts does not hold on this processor and nothing is said. A chain of
+    twice as many cycles must show as half the clock, or nothing is said either. The nominal
     clock is what the firmware tells the kernel through CPPC (acpi_cppc/nominal_freq); virtual machines have none.
 
     Why: frequency governors, power caps, a hot machine and BIOS profiles all show up as one thing, a clock that is too
@@ -71,6 +72,15 @@ def _judged(test: ComputeSelfTest, clock: Clock) -> Finding:
                 outcome="disturbed",
                 remedy=remedy(f"{ID}/disturbed"),
             )
+    if not clock.notices:
+        return undetermined(
+            ID,
+            HOST,
+            "a chain of twice as many cycles does not show as half the clock, so that the clock is not known",
+            *seen,
+            outcome="not-noticed",
+            remedy=remedy(f"{ID}/not-noticed"),
+        )
     if abs(clock.hz / clock.hz_by_add - 1) > limit("clock-chains").value:
         return undetermined(
             ID,

@@ -32,7 +32,12 @@ def document(plan: Plan, params: Sequence[str]) -> dict[str, Any]:
         return {"lacks": given[0], "busy": given[1], "cpu": None, "clock": nothing, "products": []}
     hz = (faults.clock_mhz or plan.cpu.base_mhz + 400) * 1e6
     add_hz = hz * (1.5 if faults.chains_differ else 1.0)
-    chains = {"cycles": 15000, "imul": _reading(plan, 15000 / hz), "add": _reading(plan, 15000 / add_hz)}
+    chains = {
+        "cycles": 15000,
+        "imul": _reading(plan, 15000 / hz),
+        "add": _reading(plan, 15000 / add_hz),
+        "twice": _reading(plan, (15000 if faults.clock_control_unnoticed else 30000) / hz),
+    }
     return {
         "lacks": None,
         "busy": None,

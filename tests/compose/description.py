@@ -218,6 +218,7 @@ class SelfTests(_Table, frozen=True, kw_only=True):
     disturbed: bool = False  # something else runs on every CPU, in every attempt
     all_busy: bool = False  # so much that no CPU is taken for a self-test
     clock_mhz: int | None = None  # under load
+    clock_control_unnoticed: bool = False  # a chain of twice the cycles takes no longer
     chains_differ: bool = False  # dependent additions and multiplications tell two clocks
     # Matrix products, by name: what is wrong with their words, control, rate and ports, and how they end.
     product_wrong: tuple[str, ...] = ()
