@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from amdcheck.facts.cpu_compute import ProductRun
 from amdcheck.model.expectations import Expectations
 from amdcheck.model.finding import Finding
 from tests.compose import compose
@@ -97,3 +98,17 @@ def test_full_bytes_with_vnni_are_exact() -> None:
 def test_nothing_is_started_at_quick(check: str) -> None:
     findings = judge(check, compose("epyc7302p-cpu-only").host, Expectations(level="quick"))
     assert [f.id for f in findings] == [f"{check}/not-recorded"]
+
+
+@pytest.mark.parametrize("check", ["selftest.cpu.int8-exact", "selftest.cpu.gemm-fp32", "selftest.cpu.triad"])
+def test_instruction_sets_that_could_not_be_read_are_not_taken_for_missing_ones(check: str) -> None:
+    host = compose(TURIN)
+    del host.tree.files["/proc/cpuinfo"]
+    found = judge(check, host.host)
+    assert {f.status for f in found} == {"unknown"}, [(f.id, f.message) for f in found]
+
+
+def test_a_result_of_a_step_that_did_not_return_is_none() -> None:
+    """A recording that contradicts itself is no evidence."""
+    with pytest.raises(ValueError, match="when it returned, and only then"):
+        ProductRun(name="fma", ended="returned", detail=None, result=None)
