@@ -8,11 +8,11 @@ from amdcheck.api import Finding, check
 from amdcheck.facts.cpu import Cpu
 from amdcheck.facts.cpu_compute import ComputeSelfTest
 from amdcheck.facts.selftests import on_x86
+from amdcheck.knowledge.selftests import limit
 
 from .products import judged
 
 ID = "selftest.cpu.gemm-fp32"
-FMA_256 = 32  # operations a cycle of two 256-bit multiply-add pipes, the most that 256-bit instructions can give
 
 
 @check(ID, title="FP32 matrix products", level="standard", applies=on_x86)
@@ -38,5 +38,5 @@ def gemm_fp32(test: ComputeSelfTest, cpu: Cpu) -> Iterator[Finding]:
     """
     row = cpu.series
     widest = None if row is None else row.fp32_flop_cycle
-    narrow = None if widest is None else min(widest, FMA_256)
+    narrow = None if widest is None else min(widest, limit("issue-fma-256").value)
     yield from judged(ID, {"fma": narrow, "avx512f": widest}, test)

@@ -8,11 +8,11 @@ from amdcheck.api import Finding, check
 from amdcheck.facts.cpu import Cpu
 from amdcheck.facts.cpu_compute import ComputeSelfTest
 from amdcheck.facts.selftests import on_x86
+from amdcheck.knowledge.selftests import limit
 
 from .products import judged
 
 ID = "selftest.cpu.gemm-int8"
-VNNI_256 = 128  # operations a cycle of two 256-bit vpdpbusd, the most that 256-bit instructions can give
 
 
 @check(ID, title="INT8 matrix products", level="standard", applies=on_x86)
@@ -35,5 +35,5 @@ def gemm_int8(test: ComputeSelfTest, cpu: Cpu) -> Iterator[Finding]:
     """
     row = cpu.series
     widest = None if row is None else row.int8_vnni_ops_cycle
-    narrow = None if widest is None else min(widest, VNNI_256)
+    narrow = None if widest is None else min(widest, limit("issue-vnni-256").value)
     yield from judged(ID, {"avx2": None, "avx_vnni": narrow, "avx512_vnni": widest}, test)
