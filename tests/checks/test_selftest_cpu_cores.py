@@ -133,6 +133,13 @@ def test_with_one_idle_cpu_scaling_is_busy_and_its_neighbour_is_judged() -> None
     assert told(judge(NEIGHBOUR, host)) == [(f"{NEIGHBOUR}/ok", "0", "pass")]
 
 
+def test_in_a_guest_with_one_idle_cpu_no_clock_is_there_to_compare_with() -> None:
+    (found,) = judge(NEIGHBOUR, Changed(GUEST, lambda d: d.update(alone=d["alone"][:1], together=[])))
+    assert told([found]) == [(f"{NEIGHBOUR}/busy", "0", "skip")]
+    assert found.message.endswith("the other CPUs are in use")
+    assert ("matrix product", "75 % of the ports' rate") in [(e.note, e.value) for e in found.evidence]
+
+
 def test_a_quota_of_as_many_cpus_as_there_are_holds_nobody_back() -> None:
     quota = {"path": "/sys/fs/cgroup/x", "cpus": 32.0, "throttled": 0, "throttled_s": 0.0}
     (whole,) = judge(SCALING, Changed(ROME, lambda d: d.update(quota=quota)))
