@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from amdcheck.knowledge.selftests import limit
 from amdcheck.selftest import chase, sharing, triad
-from amdcheck.selftest.idle import ALLOW_BUSY, Busy, busy_ticks, idle_cpus
+from amdcheck.selftest.idle import ALLOW_BUSY, Busy, busy_ticks, idle_cpus, one_a_core
 from amdcheck.selftest.isolate import Ended, Record, isolated
 from amdcheck.selftest.library import Library, LibraryMissing, load
 from amdcheck.selftest.room import be_first_to_go
@@ -127,7 +127,7 @@ def workers(asked: Asked, idle: Sequence[int]) -> triad.Plan:
     nodes = asked.nodes or {0: idle}
     most = MOST_WORKERS[asked.level]
     chosen = {
-        node: triad.one_a_core(here, most=most)
+        node: one_a_core(here, most=most)
         for node, cpus in nodes.items()
         if (here := [cpu for cpu in idle if cpu in cpus])
     }

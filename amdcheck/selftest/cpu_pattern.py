@@ -13,12 +13,11 @@ from functools import partial
 
 from amdcheck.selftest.buffer import Buffer
 from amdcheck.selftest.cpu_memory import parse
-from amdcheck.selftest.idle import Busy, idle_cpus
+from amdcheck.selftest.idle import Busy, idle_cpus, one_a_core
 from amdcheck.selftest.isolate import Isolated, Record, all_ended
 from amdcheck.selftest.library import Difference, Library, LibraryMissing, load
 from amdcheck.selftest.reading import pin
 from amdcheck.selftest.room import be_first_to_go, room
-from amdcheck.selftest.triad import one_a_core
 
 BUDGET_S = 6.0  # for all blocks of a worker, which begins none that it could not end
 DEADLINE_S = 30.0

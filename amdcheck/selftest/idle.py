@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from amdcheck.knowledge.selftests import limit
 
@@ -66,3 +66,23 @@ def busy_ticks(stat: Iterable[str]) -> Mapping[int, int]:
             user, nice, system, _idle, _iowait, irq, softirq = map(int, columns[:7])
             used[int(name[3:])] = user + nice + system + irq + softirq
     return used
+
+
+def one_a_core(cpus: Sequence[int], *, most: int) -> list[int]:
+    """Of these CPUs one for each core, at most so many, spread over all of them."""
+    first = {core_of(cpu): cpu for cpu in sorted(cpus, reverse=True)}
+    chosen = sorted(first.values())
+    step = max(1, -(-len(chosen) // most))
+    return chosen[::step]
+
+
+def core_of(cpu: int) -> str:
+    """What names its core: the CPUs that share it; the CPU itself where the kernel does not say."""
+    folder = f"/sys/devices/system/cpu/cpu{cpu}/topology"
+    for name in ("core_cpus_list", "thread_siblings_list"):
+        try:
+            with open(f"{folder}/{name}", encoding="ascii") as siblings:
+                return siblings.read().strip()
+        except (OSError, ValueError):
+            continue
+    return str(cpu)

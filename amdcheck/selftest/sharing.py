@@ -11,10 +11,10 @@ from itertools import combinations
 
 from amdcheck.knowledge.selftests import limit
 from amdcheck.selftest.buffer import Buffer
+from amdcheck.selftest.idle import core_of
 from amdcheck.selftest.isolate import Record
 from amdcheck.selftest.library import Library
 from amdcheck.selftest.reading import Reading
-from amdcheck.selftest.triad import core_of
 
 DISTANCES = (8, 64, 128)
 INCREMENTS = 60_000  # two or three milliseconds on one line, some hundred microseconds on two

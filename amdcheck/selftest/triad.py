@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-import os
 import resource
 import statistics
 import struct
@@ -285,28 +284,3 @@ def _reading(workers: Sequence[Sequence[Record]], *, stolen: float | None) -> Re
         "involuntary": sum(worker["involuntary"] for worker in best),
         "stolen_s": stolen,
     }
-
-
-def one_a_core(cpus: Sequence[int], *, most: int) -> list[int]:
-    """Of these CPUs one for each core, at most so many, spread over all of them."""
-    seen: set[str] = set()
-    chosen = []
-    for cpu in sorted(cpus):
-        core = core_of(cpu)
-        if core not in seen:
-            seen.add(core)
-            chosen.append(cpu)
-    step = max(1, -(-len(chosen) // most))
-    return chosen[::step]
-
-
-def core_of(cpu: int) -> str:
-    """What names its core: the CPUs that share it; the CPU itself where the kernel does not say."""
-    folder = f"/sys/devices/system/cpu/cpu{cpu}/topology"
-    for name in ("core_cpus_list", "thread_siblings_list"):
-        try:
-            with open(os.path.join(folder, name), encoding="ascii") as siblings:
-                return siblings.read().strip()
-        except (OSError, ValueError):
-            continue
-    return str(cpu)

@@ -23,13 +23,18 @@ LOOPS = {
     "tile_avx512f": ("vfmadd231ps", 30),
     "tile_avx512_vnni": ("vpdpbusd", 30),
     "tile_avx512_bf16": ("vdpbf16ps", 30),
-    # Matrix products: four steps of six, four or fourteen rows of two accumulators.
+    # Matrix products: four steps of six, four or fourteen rows of two accumulators, and short tiles of four rows.
     "gemm_fma": ("vfmadd231ps", 4 * 6 * 2),
+    "gemm_fma_short": ("vfmadd231ps", 4 * 4 * 2),
     "gemm_avx2": ("vpmaddubsw", 4 * 4 * 2),
     "gemm_avx_vnni": ("vpdpbusd", 4 * 6 * 2),
+    "gemm_avx_vnni_short": ("vpdpbusd", 4 * 4 * 2),
     "gemm_avx512f": ("vfmadd231ps", 4 * 14 * 2),
+    "gemm_avx512f_short": ("vfmadd231ps", 4 * 4 * 2),
     "gemm_avx512_vnni": ("vpdpbusd", 4 * 14 * 2),
+    "gemm_avx512_vnni_short": ("vpdpbusd", 4 * 4 * 2),
     "gemm_avx512_bf16": ("vdpbf16ps", 4 * 14 * 2),
+    "gemm_avx512_bf16_short": ("vdpbf16ps", 4 * 4 * 2),
     # Ceilings: twice twelve accumulators.
     "amdcheck_ports_fma": ("vfmadd231ps", 24),
     "amdcheck_ports_avx2": ("vpmaddubsw", 24),

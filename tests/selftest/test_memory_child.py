@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from amdcheck.selftest import chase, cpu_memory, cpu_pattern, room, sharing, triad
+from amdcheck.selftest import chase, cpu_memory, cpu_pattern, idle, room, sharing, triad
 from amdcheck.selftest.buffer import Buffer
 from amdcheck.selftest.isolate import isolated
 from amdcheck.selftest.library import Library
@@ -67,7 +67,7 @@ def test_this_machine_s_memory_is_exact_and_slower_than_its_cache() -> None:
     document = said(arguments("cpu.memory"))
     is_exact(document)
     (node,) = document["triad"]["result"]["nodes"]
-    assert node["cpus"] == triad.one_a_core(CPUS, most=32)
+    assert node["cpus"] == idle.one_a_core(CPUS, most=32)
     assert node["array_kib"] == min(32 * 1024, 4 * 16384 // len(node["cpus"]))
     assert node["compared"] == 2 * len(node["cpus"]) * node["array_kib"] * 128
     points = document["chase"]["result"]["points"]
@@ -423,7 +423,7 @@ def test_parameters_say_what_the_machine_is() -> None:
 
 
 def test_arrays_are_four_times_the_share_of_the_slice_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(triad, "core_of", str)
+    monkeypatch.setattr(idle, "core_of", str)
     plan = cpu_memory.workers(asked("l3=32768:0-7;98304:8-15", "node0=0-15"), range(16))
     assert plan.node_cpus == {0: list(range(16))}
     assert {cpu: size // MIB for cpu, size in plan.array.items()} == {
@@ -435,16 +435,16 @@ def test_arrays_are_four_times_the_share_of_the_slice_within_bounds(monkeypatch:
 
 
 def test_one_thread_of_each_core_works_and_nodes_in_use_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(triad, "core_of", lambda cpu: str(cpu % 4))
+    monkeypatch.setattr(idle, "core_of", lambda cpu: str(cpu % 4))
     plan = cpu_memory.workers(asked("node0=0-1,4-5", "node1=2-3,6-7", "node2="), [5, 4, 0])
     assert plan.node_cpus == {0: [0, 5]}
-    assert triad.one_a_core(range(100), most=32) == [0, 1, 2, 3]
+    assert idle.one_a_core(range(100), most=32) == [0, 1, 2, 3]
 
 
 def test_many_cores_are_thinned_out_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(triad, "core_of", str)
-    assert triad.one_a_core(range(96), most=32) == list(range(0, 96, 3))
-    assert len(triad.one_a_core(range(100), most=32)) == 25
+    monkeypatch.setattr(idle, "core_of", str)
+    assert idle.one_a_core(range(96), most=32) == list(range(0, 96, 3))
+    assert len(idle.one_a_core(range(100), most=32)) == 25
 
 
 # ---- Room ----

@@ -4,8 +4,8 @@
 
 #include "amdcheck_kernels.h"
 
-/* One register tile: c[rows][lanes] (+)= sum over steps of a[step][rows] * b[step][lanes], all in 32-bit words; steps is
- * a multiple of four. `mask` is NULL, or rows * lanes words that are flipped in the accumulators before they leave. */
+/* One register tile: c[rows][lanes] (+)= sum over steps of a[rows][step] * b[step][lanes], all in 32-bit words; steps is
+ * a multiple of four, and a's rows are as far apart as the driver says. `mask` is NULL, or rows * lanes words that are flipped in the accumulators before they leave. */
 typedef void amdcheck_gemm_tile(uint64_t steps, const uint32_t *a, const uint32_t *b, uint32_t *c, uint64_t row_bytes,
                                 uint64_t add, const uint32_t *mask);
 
@@ -17,6 +17,7 @@ struct amdcheck_gemm {
     uint32_t group; /* numbers in a word: 1, 2 or 4 */
     int32_t limit; /* the largest operand of a */
     amdcheck_gemm_tile *tile;
+    amdcheck_gemm_tile *short_tile; /* of four rows; NULL where a tile has no more */
     void (*ports)(uint64_t repeats); /* the same multiply-adds from registers alone, 24 accumulator updates a repeat */
 };
 

@@ -1,11 +1,11 @@
-/* One tile of a matrix product, written once for every instruction set. Defined by the file that includes it:
+/* The tiles of a matrix product, written once for every instruction set. Defined by the file that includes it:
  *
- *   TILE                the function's name
- *   TARGET              the instruction sets that the function may use
- *   ROWS(X), STEP_ROWS  X(i, low, high) for each row i and its two accumulators; how many rows there are
+ *   TILE, SHORT_TILE    the functions' names; the second one, of four rows, is not needed where the first has no more
+ *   TARGET              the instruction sets that the functions may use
+ *   ROWS(X)             X(i, low, high) for each row i and its two accumulators
  *   VECTOR, BYTES       the name of a vector register without its number, and its size in bytes
  *   B_LOW, B_HIGH       the registers that hold a step of b
- *   STEP(s, i, low, high)  multiply word s * STEP_ROWS + i of a with both vectors of b into the two accumulators
+ *   STEP(s, i, low, high)  multiply word s of row i of a with both vectors of b into the two accumulators
  *   SETUP               what STEP needs in registers before the first step
  *   XOR, ADD            the instructions that flip bits of an accumulator and add to it
  *   CLOBBERS            every vector register
@@ -35,42 +35,48 @@
     "add %[row], %[d]\n\t"
 #define TOUCH_ROW(i, low, high) "prefetcht0 (%[d])\n\tprefetcht0 " TEXT(BYTES) "(%[d])\n\tadd %[row], %[d]\n\t"
 
-TARGET static void TILE(uint64_t steps, const uint32_t *a, const uint32_t *b, uint32_t *c, uint64_t row_bytes,
-                        uint64_t add, const uint32_t *mask) {
-    uint32_t *d = c;
-    uint64_t quads = steps / 4;
-    __asm__ volatile(
-        ROWS(CLEAR) SETUP ROWS(TOUCH_ROW)
-        ".p2align 5\n"
-        "1:\n\t"
-        LOAD_B(0) ROWS(STEP_0)
-        LOAD_B(1) ROWS(STEP_1)
-        LOAD_B(2) ROWS(STEP_2)
-        LOAD_B(3) ROWS(STEP_3)
-        "add $4*4*" TEXT(STEP_ROWS) ", %[a]\n\t"
-        "add $4*2*" TEXT(BYTES) ", %[b]\n\t"
-        "dec %[quads]\n\t"
-        "jnz 1b\n\t"
-        "test %[add], %[add]\n\t"
-        "jz 2f\n\t"
-        "mov %[c], %[d]\n\t"
-        ROWS(ADD_ROW)
-        "2:\n\t"
-        "test %[mask], %[mask]\n\t"
-        "jz 3f\n\t"
-        ROWS(PLANT)
-        "3:\n\t"
-        ROWS(STORE_ROW)
-        "vzeroupper"
-        : [a] "+r"(a), [b] "+r"(b), [c] "+r"(c), [d] "+r"(d), [quads] "+r"(quads)
-        : [row] "r"(row_bytes), [add] "r"(add), [mask] "r"(mask)
-        : CLOBBERS, "cc", "memory");
+#define DEFINE_TILE(NAME, ROWS)                                                                                        \
+TARGET static void NAME(uint64_t steps, const uint32_t *a, const uint32_t *b, uint32_t *c, uint64_t row_bytes,         \
+                        uint64_t add, const uint32_t *mask) {                                                          \
+    uint32_t *d = c;                                                                                                   \
+    uint64_t quads = steps / 4;                                                                                        \
+    __asm__ volatile(                                                                                                  \
+        ROWS(CLEAR) SETUP ROWS(TOUCH_ROW)                                                                              \
+        ".p2align 5\n"                                                                                                 \
+        "1:\n\t"                                                                                                       \
+        LOAD_B(0) ROWS(STEP_0)                                                                                         \
+        LOAD_B(1) ROWS(STEP_1)                                                                                         \
+        LOAD_B(2) ROWS(STEP_2)                                                                                         \
+        LOAD_B(3) ROWS(STEP_3)                                                                                         \
+        "add $4*4, %[a]\n\t"                                                                                           \
+        "add $4*2*" TEXT(BYTES) ", %[b]\n\t"                                                                           \
+        "dec %[quads]\n\t"                                                                                             \
+        "jnz 1b\n\t"                                                                                                   \
+        "test %[add], %[add]\n\t"                                                                                      \
+        "jz 2f\n\t"                                                                                                    \
+        "mov %[c], %[d]\n\t"                                                                                           \
+        ROWS(ADD_ROW)                                                                                                  \
+        "2:\n\t"                                                                                                       \
+        "test %[mask], %[mask]\n\t"                                                                                    \
+        "jz 3f\n\t"                                                                                                    \
+        ROWS(PLANT)                                                                                                    \
+        "3:\n\t"                                                                                                       \
+        ROWS(STORE_ROW)                                                                                                \
+        "vzeroupper"                                                                                                   \
+        : [a] "+r"(a), [b] "+r"(b), [c] "+r"(c), [d] "+r"(d), [quads] "+r"(quads)                                      \
+        : [row] "r"(row_bytes), [add] "r"(add), [mask] "r"(mask)                                                       \
+        : CLOBBERS, "cc", "memory");                                                                                   \
 }
 
+DEFINE_TILE(TILE, ROWS)
+#ifdef SHORT_TILE
+DEFINE_TILE(SHORT_TILE, ROWS_4)
+#endif
+
 #undef TILE
+#undef SHORT_TILE
 #undef TARGET
 #undef ROWS
-#undef STEP_ROWS
 #undef VECTOR
 #undef BYTES
 #undef B_LOW
@@ -93,3 +99,4 @@ TARGET static void TILE(uint64_t steps, const uint32_t *a, const uint32_t *b, ui
 #undef STORE_ROW
 #undef ADD_ROW
 #undef TOUCH_ROW
+#undef DEFINE_TILE

@@ -23,19 +23,23 @@
     CLOBBERS_16, "xmm16", "xmm17", "xmm18", "xmm19", "xmm20", "xmm21", "xmm22", "xmm23", "xmm24", "xmm25", "xmm26",    \
         "xmm27", "xmm28", "xmm29", "xmm30", "xmm31"
 
+/* Bytes from a row of a to the next: a block's steps, and a line more, so that the rows of a tile lie in different sets
+ * of the first-level cache. */
+#define A_STRIDE 1088
+
 /* A word of a in every lane, times both vectors of b. Two registers take turns for the word. */
-#define WORD(s, i, rows) "4*(" #s "*" #rows "+" #i ")(%[a])"
+#define WORD(s, i) "4*" #s "+" TEXT(A_STRIDE) "*" #i "(%[a])"
 #define STEP_YMM(multiply_add, s, i, low, high)                                                                        \
-    "vbroadcastss " WORD(s, i, 6) ", %%ymm14\n\t" multiply_add " %%ymm12, %%ymm14, %%ymm" #low "\n\t" multiply_add     \
+    "vbroadcastss " WORD(s, i) ", %%ymm14\n\t" multiply_add " %%ymm12, %%ymm14, %%ymm" #low "\n\t" multiply_add     \
     " %%ymm13, %%ymm14, %%ymm" #high "\n\t"
 #define STEP_ZMM(multiply_add, s, i, low, high)                                                                        \
-    "vbroadcastss " WORD(s, i, 14) ", %%zmm30\n\t" multiply_add " %%zmm28, %%zmm30, %%zmm" #low "\n\t" multiply_add    \
+    "vbroadcastss " WORD(s, i) ", %%zmm30\n\t" multiply_add " %%zmm28, %%zmm30, %%zmm" #low "\n\t" multiply_add    \
     " %%zmm29, %%zmm30, %%zmm" #high "\n\t"
 
 #define TILE gemm_fma
+#define SHORT_TILE gemm_fma_short
 #define TARGET __attribute__((target("avx2,fma")))
 #define ROWS ROWS_6
-#define STEP_ROWS 6
 #define VECTOR "ymm"
 #define BYTES 32
 #define B_LOW "%%ymm12"
@@ -51,13 +55,12 @@
 #define TILE gemm_avx2
 #define TARGET __attribute__((target("avx2")))
 #define ROWS ROWS_4
-#define STEP_ROWS 4
 #define VECTOR "ymm"
 #define BYTES 32
 #define B_LOW "%%ymm8"
 #define B_HIGH "%%ymm9"
 #define STEP(s, i, low, high)                                                                                          \
-    "vbroadcastss " WORD(s, i, 4) ", %%ymm10\n\t"                                                                      \
+    "vbroadcastss " WORD(s, i) ", %%ymm10\n\t"                                                                      \
     "vpmaddubsw %%ymm8, %%ymm10, %%ymm11\n\t"                                                                          \
     "vpmaddubsw %%ymm9, %%ymm10, %%ymm12\n\t"                                                                          \
     "vpmaddwd %%ymm13, %%ymm11, %%ymm11\n\t"                                                                           \
@@ -72,9 +75,9 @@
 
 #ifdef AMDCHECK_HAS_AVXVNNI
 #define TILE gemm_avx_vnni
+#define SHORT_TILE gemm_avx_vnni_short
 #define TARGET __attribute__((target("avx2")))
 #define ROWS ROWS_6
-#define STEP_ROWS 6
 #define VECTOR "ymm"
 #define BYTES 32
 #define B_LOW "%%ymm12"
@@ -89,9 +92,9 @@
 
 #ifdef AMDCHECK_HAS_AVX512F
 #define TILE gemm_avx512f
+#define SHORT_TILE gemm_avx512f_short
 #define TARGET __attribute__((target("avx512f")))
 #define ROWS ROWS_14
-#define STEP_ROWS 14
 #define VECTOR "zmm"
 #define BYTES 64
 #define B_LOW "%%zmm28"
@@ -106,9 +109,9 @@
 
 #ifdef AMDCHECK_HAS_AVX512VNNI
 #define TILE gemm_avx512_vnni
+#define SHORT_TILE gemm_avx512_vnni_short
 #define TARGET __attribute__((target("avx512f")))
 #define ROWS ROWS_14
-#define STEP_ROWS 14
 #define VECTOR "zmm"
 #define BYTES 64
 #define B_LOW "%%zmm28"
@@ -123,9 +126,9 @@
 
 #ifdef AMDCHECK_HAS_AVX512BF16
 #define TILE gemm_avx512_bf16
+#define SHORT_TILE gemm_avx512_bf16_short
 #define TARGET __attribute__((target("avx512f")))
 #define ROWS ROWS_14
-#define STEP_ROWS 14
 #define VECTOR "zmm"
 #define BYTES 64
 #define B_LOW "%%zmm28"
@@ -139,30 +142,32 @@
 #endif
 
 const struct amdcheck_gemm amdcheck_gemms[] = {
-    {"fma", AMDCHECK_F32, 6, 16, 1, 2047, gemm_fma, amdcheck_ports_fma},
-    {"avx2", AMDCHECK_U8S8, 4, 16, 4, 127, gemm_avx2, amdcheck_ports_avx2},
-    {"avx2-full-range", AMDCHECK_U8S8, 4, 16, 4, 255, gemm_avx2, amdcheck_ports_avx2}, /* saturates, and so is wrong */
+    {"fma", AMDCHECK_F32, 6, 16, 1, 2047, gemm_fma, gemm_fma_short, amdcheck_ports_fma},
+    {"avx2", AMDCHECK_U8S8, 4, 16, 4, 127, gemm_avx2, NULL, amdcheck_ports_avx2},
+    {"avx2-full-range", AMDCHECK_U8S8, 4, 16, 4, 255, gemm_avx2, NULL, amdcheck_ports_avx2}, /* saturates, and so is wrong */
 #ifdef AMDCHECK_HAS_AVXVNNI
-    {"avx_vnni", AMDCHECK_U8S8, 6, 16, 4, 255, gemm_avx_vnni, amdcheck_ports_avx_vnni},
+    {"avx_vnni", AMDCHECK_U8S8, 6, 16, 4, 255, gemm_avx_vnni, gemm_avx_vnni_short, amdcheck_ports_avx_vnni},
 #endif
 #ifdef AMDCHECK_HAS_AVX512F
-    {"avx512f", AMDCHECK_F32, 14, 32, 1, 2047, gemm_avx512f, amdcheck_ports_avx512f},
+    {"avx512f", AMDCHECK_F32, 14, 32, 1, 2047, gemm_avx512f, gemm_avx512f_short, amdcheck_ports_avx512f},
 #endif
 #ifdef AMDCHECK_HAS_AVX512VNNI
-    {"avx512_vnni", AMDCHECK_U8S8, 14, 32, 4, 255, gemm_avx512_vnni, amdcheck_ports_avx512_vnni},
+    {"avx512_vnni", AMDCHECK_U8S8, 14, 32, 4, 255, gemm_avx512_vnni, gemm_avx512_vnni_short, amdcheck_ports_avx512_vnni},
 #endif
 #ifdef AMDCHECK_HAS_AVX512BF16
-    {"avx512_bf16", AMDCHECK_BF16, 14, 32, 2, 255, gemm_avx512_bf16, amdcheck_ports_avx512_bf16},
+    {"avx512_bf16", AMDCHECK_BF16, 14, 32, 2, 255, gemm_avx512_bf16, gemm_avx512_bf16_short, amdcheck_ports_avx512_bf16},
 #endif
     {.name = NULL},
 };
 
 /* Steps of a block: a panel of b (2 vectors a step) stays in the first-level cache, 16 KiB (AVX) or 32 KiB. Rows of a
- * block: its panel of a stays in the second-level cache. Columns: b's whole block stays in the cache behind that. */
+ * block, whole tiles of every height: its part of a stays in the second-level cache. Columns: b's whole block stays in
+ * the cache behind that. */
 #define BLOCK_STEPS 256
-#define BLOCK_ROWS 168
+#define BLOCK_ROWS 84
 #define BLOCK_COLUMNS 4096
 #define MAX_TILE (14 * 32)
+#define SHORT_ROWS 4
 
 static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
 static uint64_t up_to(uint64_t a, uint64_t multiple) { return (a + multiple - 1) / multiple * multiple; }
@@ -173,9 +178,7 @@ static uint64_t block_steps(uint64_t steps) {
     return up_to((steps + blocks - 1) / blocks, 4);
 }
 
-static uint64_t a_words(const struct amdcheck_gemm *g, uint64_t m, uint64_t per_block) {
-    return up_to(least(m, up_to(BLOCK_ROWS, g->rows)), g->rows) * per_block;
-}
+static uint64_t a_words(uint64_t m) { return (least(m, BLOCK_ROWS) + SHORT_ROWS - 1) * (A_STRIDE / 4); }
 
 static uint64_t b_words(const struct amdcheck_gemm *g, uint64_t n, uint64_t per_block) {
     return up_to(least(n, BLOCK_COLUMNS), g->lanes) * per_block;
@@ -183,73 +186,21 @@ static uint64_t b_words(const struct amdcheck_gemm *g, uint64_t n, uint64_t per_
 
 uint64_t amdcheck_gemm_workspace(const struct amdcheck_gemm *g, uint64_t m, uint64_t n, uint64_t k) {
     const uint64_t per_block = block_steps((k + g->group - 1) / g->group);
-    return 4 * (a_words(g, m, per_block) + b_words(g, n, per_block) + MAX_TILE);
-}
-
-/* Up to four bytes as a word: what lies behind the end of a row counts as zero. */
-static uint32_t word_at(const uint8_t *row, uint64_t bytes, uint64_t word) {
-    uint32_t value = 0;
-    if (4 * word < bytes)
-        memcpy(&value, row + 4 * word, least(4, bytes - 4 * word));
-    return value;
+    return 4 * (a_words(m) + b_words(g, n, per_block) + MAX_TILE);
 }
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* Four rows of four words become four words of each row. */
-INLINE void transpose(uint32_t *to, uint64_t stride, const uint8_t *from, uint64_t row_bytes) {
-    const __m128i r0 = _mm_loadu_si128((const __m128i *)from);
-    const __m128i r1 = _mm_loadu_si128((const __m128i *)(from + row_bytes));
-    const __m128i r2 = _mm_loadu_si128((const __m128i *)(from + 2 * row_bytes));
-    const __m128i r3 = _mm_loadu_si128((const __m128i *)(from + 3 * row_bytes));
-    const __m128i low01 = _mm_unpacklo_epi32(r0, r1), high01 = _mm_unpackhi_epi32(r0, r1);
-    const __m128i low23 = _mm_unpacklo_epi32(r2, r3), high23 = _mm_unpackhi_epi32(r2, r3);
-    _mm_storeu_si128((__m128i *)to, _mm_unpacklo_epi64(low01, low23));
-    _mm_storeu_si128((__m128i *)(to + stride), _mm_unpackhi_epi64(low01, low23));
-    _mm_storeu_si128((__m128i *)(to + 2 * stride), _mm_unpacklo_epi64(high01, high23));
-    _mm_storeu_si128((__m128i *)(to + 3 * stride), _mm_unpackhi_epi64(high01, high23));
-}
-
-/* Two rows of four words become two words of each row. */
-INLINE void transpose_two(uint32_t *to, uint64_t stride, const uint8_t *from, uint64_t row_bytes) {
-    const __m128i r0 = _mm_loadu_si128((const __m128i *)from);
-    const __m128i r1 = _mm_loadu_si128((const __m128i *)(from + row_bytes));
-    const __m128i low = _mm_unpacklo_epi32(r0, r1), high = _mm_unpackhi_epi32(r0, r1);
-    _mm_storel_epi64((__m128i *)to, low);
-    _mm_storel_epi64((__m128i *)(to + stride), _mm_unpackhi_epi64(low, low));
-    _mm_storel_epi64((__m128i *)(to + 2 * stride), high);
-    _mm_storel_epi64((__m128i *)(to + 3 * stride), _mm_unpackhi_epi64(high, high));
-}
-
-/* Rows of a from `first`, as panels of `tile` rows: step after step, the rows' words side by side. */
-INLINE void pack_rows(uint64_t tile, uint32_t *to, const uint8_t *a, uint64_t row_bytes, uint64_t rows, uint64_t first,
-                      uint64_t padded) {
-    for (uint64_t i = 0; i < rows; i += tile, to += tile * padded) {
-        const uint64_t here = least(tile, rows - i);
-        const uint64_t whole = row_bytes / 4 > first ? least(padded, row_bytes / 4 - first) & ~UINT64_C(3) : 0;
-        uint64_t row = 0;
-        for (; row + 4 <= here; row += 4)
-            for (uint64_t s = 0; s < whole; s += 4)
-                transpose(to + s * tile + row, tile, a + (i + row) * row_bytes + 4 * (first + s), row_bytes);
-        for (; row + 2 <= here; row += 2)
-            for (uint64_t s = 0; s < whole; s += 4)
-                transpose_two(to + s * tile + row, tile, a + (i + row) * row_bytes + 4 * (first + s), row_bytes);
-        for (uint64_t s = 0; s < padded; s++)
-            for (uint64_t r = s < whole ? row : 0; r < tile; r++)
-                to[s * tile + r] = r < here ? word_at(a + (i + r) * row_bytes, row_bytes, first + s) : 0;
+/* Rows of a from word `first`, one after the other: a tile takes its words where they lie. Behind the end of a row, and
+ * in the rows that a tile reads behind the last one, there are zeros. */
+static void pack_a(uint32_t *to, const uint8_t *a, uint64_t row_bytes, uint64_t rows, uint64_t first, uint64_t padded) {
+    const uint64_t bytes = least(4 * padded, row_bytes - 4 * first);
+    for (uint64_t i = 0; i < rows; i++, to += A_STRIDE / 4) {
+        memcpy(to, a + i * row_bytes + 4 * first, bytes);
+        memset((uint8_t *)to + bytes, 0, 4 * padded - bytes);
     }
-}
-
-/* The tiles that there are, written out: packing is a tenth of a small product, and measurably faster where the
- * compiler knows the strides. */
-static void pack_a(const struct amdcheck_gemm *g, uint32_t *to, const uint8_t *a, uint64_t row_bytes, uint64_t rows,
-                   uint64_t first, uint64_t padded) {
-    if (g->rows == 14)
-        pack_rows(14, to, a, row_bytes, rows, first, padded);
-    else if (g->rows == 6)
-        pack_rows(6, to, a, row_bytes, rows, first, padded);
-    else
-        pack_rows(g->rows, to, a, row_bytes, rows, first, padded);
+    for (uint64_t i = 0; i < SHORT_ROWS - 1; i++, to += A_STRIDE / 4)
+        memset(to, 0, 4 * padded);
 }
 
 /* Sixteen columns of `group` rows become sixteen words. */
@@ -311,21 +262,26 @@ INLINE void pack_columns(uint64_t group, uint64_t lanes, uint32_t *to, const uin
 
 #define COLUMNS(group_, lanes_)                                                                                        \
     if (g->group == group_ && g->lanes == lanes_)                                                                      \
-        return pack_columns(group_, lanes_, to, b, n, k, column, columns, first, padded);
+        pack_columns(group_, lanes_, to, b, n, k, column, columns, first, padded);
 
+/* Every pair of the tables, written out: packing is measurably faster where the compiler knows the strides. */
 static void pack_b(const struct amdcheck_gemm *g, uint32_t *to, const uint8_t *b, uint64_t n, uint64_t k,
                    uint64_t column, uint64_t columns, uint64_t first, uint64_t padded) {
     COLUMNS(1, 16) COLUMNS(1, 32) COLUMNS(2, 32) COLUMNS(4, 16) COLUMNS(4, 32)
-    pack_columns(g->group, g->lanes, to, b, n, k, column, columns, first, padded);
+}
+
+/* Rows of the next tile: short ones where they cover what is left with less work than a whole one. */
+static uint64_t tile_rows(const struct amdcheck_gemm *g, uint64_t left) {
+    return left < g->rows && up_to(left, SHORT_ROWS) < g->rows ? SHORT_ROWS : g->rows;
 }
 
 /* A tile that hangs over the edge of c is computed aside. */
-static void edge(const struct amdcheck_gemm *g, uint64_t steps, const uint32_t *a, const uint32_t *b, uint32_t *c,
+static void edge(const struct amdcheck_gemm *g, amdcheck_gemm_tile *tile, uint64_t steps, const uint32_t *a, const uint32_t *b, uint32_t *c,
                  uint64_t n, uint64_t rows, uint64_t columns, int add, const uint32_t *mask, uint32_t *aside) {
     if (add)
         for (uint64_t i = 0; i < rows; i++)
             memcpy(aside + i * g->lanes, c + i * n, 4 * columns);
-    g->tile(steps, a, b, aside, 4 * g->lanes, (uint64_t)add, mask);
+    tile(steps, a, b, aside, 4 * g->lanes, (uint64_t)add, mask);
     for (uint64_t i = 0; i < rows; i++)
         memcpy(c + i * n, aside + i * g->lanes, 4 * columns);
 }
@@ -333,10 +289,11 @@ static void edge(const struct amdcheck_gemm *g, uint64_t steps, const uint32_t *
 static void multiply(const struct amdcheck_gemm *g, uint64_t m, uint64_t n, uint64_t k, const uint8_t *a,
                      const uint8_t *b, uint32_t *c, uint32_t *workspace, int64_t wrong) {
     const uint64_t steps = (k + g->group - 1) / g->group, per_block = block_steps(steps);
-    const uint64_t row_bytes = k * (4 / g->group), block_rows = up_to(BLOCK_ROWS, g->rows);
-    uint32_t *packed_a = workspace, *packed_b = packed_a + a_words(g, m, per_block);
+    const uint64_t row_bytes = k * (4 / g->group);
+    uint32_t *packed_a = workspace, *packed_b = packed_a + a_words(m);
     uint32_t *aside = packed_b + b_words(g, n, per_block);
     uint32_t mask[MAX_TILE] = {0};
+    const uint64_t wrong_row = wrong < 0 ? UINT64_MAX : (uint64_t)wrong / n, wrong_column = (uint64_t)wrong % n;
 
     for (uint64_t jc = 0; jc < n; jc += BLOCK_COLUMNS) {
         const uint64_t columns = least(BLOCK_COLUMNS, n - jc);
@@ -344,23 +301,25 @@ static void multiply(const struct amdcheck_gemm *g, uint64_t m, uint64_t n, uint
             const uint64_t padded = up_to(least(per_block, steps - first), 4);
             const int last = first + per_block >= steps;
             pack_b(g, packed_b, b, n, k, jc, columns, first, padded);
-            for (uint64_t ic = 0; ic < m; ic += block_rows) {
-                const uint64_t rows = least(block_rows, m - ic);
-                pack_a(g, packed_a, a + ic * row_bytes, row_bytes, rows, first, padded);
+            for (uint64_t ic = 0; ic < m; ic += BLOCK_ROWS) {
+                const uint64_t rows = least(BLOCK_ROWS, m - ic);
+                pack_a(packed_a, a + ic * row_bytes, row_bytes, rows, first, padded);
                 for (uint64_t j = 0; j < columns; j += g->lanes)
-                    for (uint64_t i = 0; i < rows; i += g->rows) {
-                        const uint64_t tall = least(g->rows, rows - i), wide = least(g->lanes, columns - j);
+                    for (uint64_t i = 0, height; i < rows; i += height) {
+                        height = tile_rows(g, rows - i);
+                        amdcheck_gemm_tile *tile = height < g->rows ? g->short_tile : g->tile;
+                        const uint64_t tall = least(height, rows - i), wide = least(g->lanes, columns - j);
                         const uint64_t row = ic + i, column = jc + j;
-                        const uint64_t at = (uint64_t)wrong / n - row, in = (uint64_t)wrong % n - column;
-                        const int planted = wrong >= 0 && last && at < tall && in < wide;
+                        const uint64_t at = wrong_row - row, in = wrong_column - column;
+                        const int planted = last && at < tall && in < wide;
                         if (planted)
                             mask[at * g->lanes + in] = 1;
-                        const uint32_t *pa = packed_a + i * padded, *pb = packed_b + j * padded;
+                        const uint32_t *pa = packed_a + i * (A_STRIDE / 4), *pb = packed_b + j * padded;
                         uint32_t *to = c + row * n + column;
-                        if (tall == g->rows && wide == g->lanes)
-                            g->tile(padded, pa, pb, to, 4 * n, first > 0, planted ? mask : NULL);
+                        if (tall == height && wide == g->lanes)
+                            tile(padded, pa, pb, to, 4 * n, first > 0, planted ? mask : NULL);
                         else
-                            edge(g, padded, pa, pb, to, n, tall, wide, first > 0, planted ? mask : NULL, aside);
+                            edge(g, tile, padded, pa, pb, to, n, tall, wide, first > 0, planted ? mask : NULL, aside);
                         if (planted)
                             mask[at * g->lanes + in] = 0;
                     }

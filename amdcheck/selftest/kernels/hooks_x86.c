@@ -83,8 +83,8 @@ static void gemm_illegal(uint64_t steps, const uint32_t *a, const uint32_t *b, u
 }
 
 const struct amdcheck_gemm amdcheck_hook_gemms[] = {
-    {"hook-wrong", AMDCHECK_U8S8, 1, 16, 4, 255, gemm_wrong, amdcheck_ports_avx2},
-    {"hook-blind", AMDCHECK_U8S8, 1, 16, 4, 255, gemm_blind, amdcheck_ports_avx2},
-    {"hook-illegal", AMDCHECK_U8S8, 1, 16, 4, 255, gemm_illegal, amdcheck_ports_avx2},
+    {"hook-wrong", AMDCHECK_U8S8, 1, 16, 4, 255, gemm_wrong, NULL, amdcheck_ports_avx2},
+    {"hook-blind", AMDCHECK_U8S8, 1, 16, 4, 255, gemm_blind, NULL, amdcheck_ports_avx2},
+    {"hook-illegal", AMDCHECK_U8S8, 1, 16, 4, 255, gemm_illegal, NULL, amdcheck_ports_avx2},
     {.name = NULL},
 };
