@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from amdcheck.knowledge.selftests import limit
-from amdcheck.selftest import chase, sharing, triad
+from amdcheck.selftest import chase, sharing, stat, triad
 from amdcheck.selftest.idle import ALLOW_BUSY, Busy, busy_ticks, idle_cpus, one_a_core
 from amdcheck.selftest.isolate import Ended, Record, isolated
 from amdcheck.selftest.library import Library, LibraryMissing, load
@@ -102,8 +102,8 @@ class _Watch:
 
     @staticmethod
     def _ticks() -> Mapping[int, int]:
-        with suppress(OSError, ValueError), open("/proc/stat", encoding="ascii", errors="replace") as stat:
-            return busy_ticks(stat)
+        with suppress(ValueError):
+            return busy_ticks(stat.lines())
         return {}
 
     def busy(self) -> list[int]:

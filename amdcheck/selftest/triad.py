@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
+from amdcheck.selftest import stat
 from amdcheck.selftest.buffer import Buffer
 from amdcheck.selftest.isolate import Ended, Isolated, Record, all_ended
 from amdcheck.selftest.library import Library, LibraryMissing
@@ -220,20 +221,12 @@ def _together(
         not shared[8 + place] and run.runs for place, run in enumerate(running.values())
     ):
         time.sleep(0.001)
-    before = _stat()
+    before = stat.lines()
     struct.pack_into("d", shared, 0, time.monotonic() + 0.002)
     time.sleep(0.002 + windows * WINDOW_S)
-    after = _stat()
+    after = stat.lines()
     ended = all_ended(running, began=began, deadline_s=deadline_s)
     return ended, {cpu: _stolen(before, after, cpu) for cpu in running}
-
-
-def _stat() -> list[str]:
-    try:
-        with open("/proc/stat", encoding="ascii", errors="replace") as stat:
-            return list(stat)
-    except OSError:
-        return []
 
 
 def _stolen(before: Sequence[str], after: Sequence[str], cpu: int) -> float | None:
