@@ -15,6 +15,9 @@ from amdcheck.host.processes import die_with_parent, leave_no_core, signal_name
 # The values that JSON has; a step returns what json.dumps takes.
 Record = dict[str, Any]
 
+GONE_S = 1.0  # that processes have to die when they are killed: one that sleeps in the kernel does not
+_WHOLE = b"\n"  # behind a message, which has none itself
+
 
 class Ended(TypedDict):
     """How a step ended.
@@ -45,23 +48,31 @@ class Isolated:
         return os.waitid(os.P_PID, self._child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
 
     def ended(self, *, deadline_s: float) -> Ended:
-        """How it ended, at most `deadline_s` seconds from now. Never raises for what happened in there. Call once."""
+        """How it ended, at most `deadline_s` and GONE_S seconds from now. Call once.
+
+        Never raises for what happened in there.
+        """
+        return all_ended({0: self}, began=time.monotonic(), deadline_s=deadline_s)[0]
+
+    def message(self, until: float) -> bytes | None:
+        """What it wrote, None when it was not done in time."""
         try:
-            message = _receive(self._receiver, time.monotonic() + deadline_s)
+            return _receive(self._receiver, until)
         finally:
             os.close(self._receiver)
-        if message is None:
-            os.kill(self._child, signal.SIGKILL)
-        _, status = os.waitpid(self._child, 0)
-        if message is None:
-            return Ended(ended="timeout", detail=f"not finished within {deadline_s:g} s", result=None)
-        if os.WIFSIGNALED(status):
-            return Ended(ended=signal_name(os.WTERMSIG(status)), detail=None, result=None)
-        try:
-            said: Record = json.loads(message)
-        except ValueError:
-            return Ended(ended="failed", detail="left without a result", result=None)
-        return Ended(ended=said["ended"], detail=said["detail"], result=said["result"])
+
+    def kill(self) -> None:
+        os.kill(self._child, signal.SIGKILL)
+
+    def status(self, until: float) -> int | None:
+        """Its wait status; None when it is still there at the end, as one that sleeps in the kernel is."""
+        while True:
+            child, status = os.waitpid(self._child, os.WNOHANG)
+            if child:
+                return status
+            if time.monotonic() >= until:
+                return None
+            time.sleep(0.001)
 
 
 def isolated(step: Callable[[], Record], *, deadline_s: float) -> Ended:
@@ -70,16 +81,35 @@ def isolated(step: Callable[[], Record], *, deadline_s: float) -> Ended:
 
 
 def all_ended(steps: Mapping[int, Isolated], *, began: float, deadline_s: float) -> dict[int, Ended]:
-    """How each of some steps ended that run beside each other, all within `deadline_s` of `began` (time.monotonic)."""
+    """How each of some steps ended that run beside each other, all within `deadline_s` of `began` (time.monotonic).
+
+    Those that are late are killed, and left behind together when they do not die of it.
+    """
     until, late = began + deadline_s, f"not finished within {deadline_s:g} s"
-    ended = {key: step.ended(deadline_s=max(0.01, until - time.monotonic())) for key, step in steps.items()}
-    return {key: {**one, "detail": late} if one["ended"] == "timeout" else one for key, one in ended.items()}
+    messages = {key: step.message(max(until, time.monotonic() + 0.01)) for key, step in steps.items()}
+    for key, step in steps.items():
+        if messages[key] is None:
+            step.kill()
+    gone = time.monotonic() + GONE_S
+    return {key: _end(messages[key], step.status(gone), late) for key, step in steps.items()}
+
+
+def _end(message: bytes | None, status: int | None, late: str) -> Ended:
+    """How a step ended, by what it wrote and by how its process left."""
+    if message is None:
+        return Ended(ended="timeout", detail=late, result=None)
+    if message.endswith(_WHOLE):
+        said: Ended = json.loads(message)
+        return said
+    if status is not None and os.WIFSIGNALED(status):
+        return Ended(ended=signal_name(os.WTERMSIG(status)), detail=None, result=None)
+    return Ended(ended="failed", detail="left without a result", result=None)
 
 
 def _run_and_leave(step: Callable[[], Record], sender: int) -> NoReturn:
     """In the child: run the step, write how it ended, and leave without any of the parent's exit handlers."""
     try:
-        document = json.dumps(_attempt(step)).encode()
+        document = json.dumps(_attempt(step)).encode() + _WHOLE
         while document:
             document = document[os.write(sender, document) :]
     finally:
@@ -107,13 +137,17 @@ def _leave_no_traces() -> None:
 
 
 def _receive(receiver: int, until: float) -> bytes | None:
-    """Everything the child writes until it closes its end, None when that does not happen in time."""
-    parts: list[bytes] = []
-    while True:
+    """The whole message, or what there is of it when its writers are gone; None when neither happens in time.
+
+    A step that was left behind may hold the descriptor of the one that started it: the end of file is not waited for.
+    """
+    message = b""
+    while not message.endswith(_WHOLE):
         ready, _, _ = select.select([receiver], [], [], max(0.0, until - time.monotonic()))
         if not ready:
             return None
         part = os.read(receiver, 1 << 16)
         if not part:
-            return b"".join(parts)
-        parts.append(part)
+            break
+        message += part
+    return message

@@ -13,7 +13,8 @@ from typing import Any, NoReturn
 import pytest
 
 from amdcheck.host.processes import children
-from amdcheck.selftest.isolate import Ended, Isolated, Record, isolated
+from amdcheck.selftest import isolate
+from amdcheck.selftest.isolate import Ended, Isolated, Record, all_ended, isolated
 from amdcheck.selftest.library import Library
 
 
@@ -25,6 +26,11 @@ def _run_hook(library: Library, name: str) -> Record:
     kernel = library.find(name)
     assert kernel is not None
     kernel.prepare(blocks=1, seed=1).run()
+    return {}
+
+
+def _nap() -> Record:
+    time.sleep(5)
     return {}
 
 
@@ -50,6 +56,46 @@ def test_an_endless_kernel_is_ended_at_its_deadline(library: Library) -> None:
     ended = isolated(lambda: _run_hook(library, "hook-endless"), deadline_s=0.2)
     assert ended == _ended("timeout", "not finished within 0.2 s")
     assert 0.2 <= time.monotonic() - start < 2
+
+
+class Unkillable:
+    """Steps on which SIGKILL has no effect, as on those that sleep in the kernel, until they leave by themselves."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.killed: list[int] = []
+        monkeypatch.setattr(isolate.Isolated, "kill", lambda step: self.killed.append(step._child))
+
+    def bury(self) -> None:
+        for child in self.killed:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+
+
+def test_steps_that_do_not_die_of_sigkill_are_left_behind_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waiting for them would lose the results of all others; they leave after five seconds."""
+    unkillable = Unkillable(monkeypatch)
+    start = time.monotonic()
+    steps = {key: Isolated(_nap) for key in range(4)}
+    steps[4] = Isolated(lambda: {"done": True})
+    ended = all_ended(steps, began=start, deadline_s=0.2)
+    took = time.monotonic() - start
+    unkillable.bury()
+    assert len(unkillable.killed) == 4
+    late = _ended("timeout", "not finished within 0.2 s")
+    assert ended == {**dict.fromkeys(range(4), late), 4: Ended(ended="returned", detail=None, result={"done": True})}
+    assert took < 0.2 + isolate.GONE_S + 1
+
+
+def test_a_step_that_leaves_one_of_its_own_behind_has_told_its_result() -> None:
+    """What is left behind holds the descriptor that the result is written to."""
+
+    def step() -> Record:
+        Isolated(_nap)
+        return {"done": True}
+
+    start = time.monotonic()
+    assert isolated(step, deadline_s=3) == Ended(ended="returned", detail=None, result={"done": True})
+    assert time.monotonic() - start < 2
 
 
 def test_too_little_memory_is_named() -> None:
