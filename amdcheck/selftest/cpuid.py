@@ -1,8 +1,8 @@
 """What the processor says of itself: the raw CPUID instruction and XGETBV, through py-cpuinfo's CPUID class.
 
-py-cpuinfo maps a page that is writable and executable and runs a few bytes of machine code in it. A hardened kernel or
-SELinux may refuse that; then there is no answer, which is no fault of the machine. Its `get_cpu_info()` is not used: it
-takes over a second and takes one cache for another.
+py-cpuinfo maps a page that is writable and executable and runs a few bytes of machine code in it. A hardened service or
+SELinux may refuse that page; then there is no answer, which is no fault of the machine. Its `get_cpu_info()` is not
+used: it takes over a second and takes one cache for another.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ def read() -> Record:
         raise OSError(f"no CPUID instruction on {os.uname().machine}")
     from cpuinfo.cpuinfo import CPUID  # type: ignore[import-untyped]
 
-    cpuid = CPUID()
-    if cpuid.is_selinux_enforcing:
-        raise PermissionError("SELinux does not allow executable memory")
+    # Not by its constructor, which asks sestatus and takes every enforcing mode for a refusal, also the usual one that
+    # allows executable pages. Where they are refused, mapping one says so.
+    cpuid = CPUID.__new__(CPUID)
 
     def registers(leaf: int, subleaf: int) -> list[int]:
         load = b"\xb8" + leaf.to_bytes(4, "little") + b"\xb9" + subleaf.to_bytes(4, "little")

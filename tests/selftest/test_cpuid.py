@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import struct
@@ -14,10 +15,14 @@ import pytest
 
 from amdcheck.knowledge.isa import isa_table
 from amdcheck.selftest import cpuid
+from amdcheck.selftest.isolate import isolated
 from tests.corpus import CORPUS, needs_corpus
 from tests.selftest.conftest import offered_flags
 
 Registers = tuple[int, int, int, int]
+
+# Linux prctl.h: a mapping may not be writable and executable at once, from Linux 6.3 on.
+PR_SET_MDWE, PR_MDWE_REFUSE_EXEC_GAIN = 65, 1
 
 
 def _this_machine() -> dict[str, Registers]:
@@ -38,10 +43,31 @@ def test_what_the_kernel_offers_is_in_cpuid_and_enabled() -> None:
             assert row.enabled(xcr0), key
 
 
-def test_selinux_is_a_denial(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cpuinfo.cpuinfo.CPUID.__init__", lambda self: setattr(self, "is_selinux_enforcing", True))
-    with pytest.raises(PermissionError, match="SELinux"):
-        cpuid.read()
+def test_selinux_that_enforces_and_allows_executable_pages_is_no_denial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As RHEL, Rocky and Alma are installed: sestatus says enforcing, and a program may map executable pages."""
+    here = _this_machine()
+    sestatus = tmp_path / "sestatus"
+    sestatus.write_text("#!/bin/sh\necho 'SELinux status:  enabled'\necho 'Current mode:  enforcing'\n")
+    sestatus.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert _this_machine().keys() == here.keys()
+
+
+def test_executable_pages_that_are_refused_are_a_denial() -> None:
+    """As SELinux without execmem and MemoryDenyWriteExecute= do: here by the kernel's own switch for one process."""
+
+    def refused() -> dict[str, object]:
+        if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_MDWE, PR_MDWE_REFUSE_EXEC_GAIN, 0, 0, 0) != 0:
+            return {"no_switch": os.strerror(ctypes.get_errno())}
+        return cpuid.read()
+
+    ended = isolated(refused, deadline_s=10)
+    if ended["result"] is not None and "no_switch" in ended["result"]:
+        pytest.skip(f"Linux before 6.3 has no such switch: {ended['result']['no_switch']}")
+    assert (ended["ended"], ended["result"]) == ("denied", None)
+    assert "Permission denied" in (ended["detail"] or "")
 
 
 def test_another_architecture_has_no_cpuid(monkeypatch: pytest.MonkeyPatch) -> None:
