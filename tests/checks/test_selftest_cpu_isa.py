@@ -267,16 +267,30 @@ def test_a_guest_that_was_migrated_to_a_lesser_host_is_a_warning() -> None:
 
 def test_a_hardened_kernel_costs_the_comparison_and_not_the_results() -> None:
     said = document(map(right, MILAN), {})
-    said["cpuid"] = {"ended": "denied", "detail": "SELinux does not allow executable memory", "result": None}
+    said["cpuid"] = {"ended": "denied", "detail": "[Errno 13] Permission denied", "result": None}
     findings = judge(ID, machine(MILAN, said))
     assert brief(findings) == {
-        "host": "unknown cpuid-unread",
+        "host": "manual cpuid-unread",
         **dict.fromkeys(MILAN, "pass ok"),
         **dict.fromkeys(("avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16"), NOT_THERE),
     }
-    assert only(findings, "avx512f").message == "the kernel does not offer AVX-512F"
-    note = only(findings, "host").evidence[0].note
-    assert note == "denied: SELinux does not allow executable memory"
+    reason = "the kernel does not offer AVX-512F; whether the processor has it could not be read"
+    assert only(findings, "avx512f").message == reason
+    assert [only(findings, subject).evidence[0].note for subject in ("host", "avx512f")] == [
+        "denied: [Errno 13] Permission denied"
+    ] * 2
+    assert values(only(findings, "fma")) == ["1000 of 1000 words right", "112 of 112 planted bits noticed"]
+
+
+@pytest.mark.parametrize(
+    ("how", "outcome"), [("timeout", "timeout"), ("SIGSEGV", "failed"), ("failed", "failed"), ("memory", "failed")]
+)
+def test_cpuid_that_could_be_read_another_time_is_unknown(how: str, outcome: str) -> None:
+    said = document(map(right, MILAN), {})
+    said["cpuid"] = {"ended": how, "detail": "OSError: no", "result": None}
+    findings = judge(ID, machine(MILAN, said))
+    assert brief(findings)["host"] == f"unknown {outcome}"
+    assert brief(findings)["fma"] == "pass ok"
 
 
 @pytest.mark.parametrize(
