@@ -19,7 +19,7 @@ from amdcheck.model.value import Known, Unknown, Value
 
 T = TypeVar("T")
 
-TIMEOUT_S = 60.0  # each step inside has a shorter deadline of its own; this ends a child that is stuck as a whole
+TIMEOUT_S = 90.0  # more than the deadlines of all steps together at level deep
 AMOUNT = 1e9  # bytes that a bandwidth's reading is the time for
 _TRIAD = frozenset({"avx2", "fma"})  # what the triad is built from
 

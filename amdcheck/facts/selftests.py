@@ -20,7 +20,10 @@ from amdcheck.model.value import Known, Reason, Unknown, Value
 D = TypeVar("D")
 T = TypeVar("T")
 
-TIMEOUT_S = 20.0  # each step inside has a shorter deadline of its own; this ends a child that is stuck as a whole
+# Of a child of ours: more than the deadlines of all steps inside it together, so that one slow step after the other is
+# told as such. This ends a child that is stuck as a whole.
+TIMEOUT_S = 40.0
+NUMPY_TIMEOUT_S = 20.0  # of a judged interpreter, which has no deadlines inside
 _NOT_AT_QUICK = "self-tests run at level standard and deep"
 
 
@@ -246,7 +249,7 @@ class AlignmentSelfTest(Struct, frozen=True, kw_only=True):
     def read(cls, host: Host, cpu: Cpu, expect: Expectations) -> AlignmentSelfTest:
         test = SelfTest(name="cpu.alignment", params=(str(_widest_load(cpu)),), timeout_s=TIMEOUT_S)
         document = document_of(host, test, expect, _AlignmentDocument)
-        numpy_test = SelfTest(name="numpy_alignment", python=expect.python, timeout_s=TIMEOUT_S)
+        numpy_test = SelfTest(name="numpy_alignment", python=expect.python, timeout_s=NUMPY_TIMEOUT_S)
         return cls(
             source=_source(test),
             allocator=step_of(document, lambda d: (d.allocator, d.allocator.result)),

@@ -22,6 +22,7 @@ from amdcheck.selftest.room import be_first_to_go
 
 DEADLINE_S = 8.0  # of one step at level standard, which takes some hundred milliseconds
 DEEP_DEADLINE_S = 20.0
+WITHIN = 0.8  # of a step's deadline for its own processes: a step that is killed has told nothing of them
 MOST_WORKERS = {"standard": 32, "deep": 128}  # of one node
 MOST_ARRAY = {"standard": 32 << 20, "deep": 256 << 20}
 TIMES_CACHE = 4  # an array is so much larger than the share of the cache that its core has
@@ -75,7 +76,7 @@ def _steps(library: Library, asked: Asked, idle: Sequence[int]) -> Record:
     if not asked.triad:
         bandwidth = matrix = _not_run("not-offered", "the kernel does not offer AVX2 and FMA")
     else:
-        bandwidth = isolated(lambda: triad.nodes(library, plan, deadline_s=0.8 * deadline_s), deadline_s=deadline_s)
+        bandwidth = isolated(lambda: triad.nodes(library, plan, deadline_s=WITHIN * deadline_s), deadline_s=deadline_s)
         matrix = _matrix(library, asked, node_cpu, deadline_s)
     cpu = idle[0]
     part = asked.slice_of(cpu)
@@ -118,7 +119,7 @@ def _matrix(library: Library, asked: Asked, node_cpu: dict[int, int], deadline_s
         return _not_run("one-node", "there is one NUMA node with CPUs that nobody uses")
     if len(node_cpu) > MOST_NODES[asked.level]:
         return _not_run("not-asked", f"between {len(node_cpu)} nodes it takes long: run at level deep")
-    within_s = 0.8 * deadline_s  # what is killed at a deadline has told nothing of its workers
+    within_s = WITHIN * deadline_s
     return isolated(lambda: triad.matrix(library, node_cpu, MATRIX_ARRAY, deadline_s=within_s), deadline_s=deadline_s)
 
 

@@ -12,10 +12,27 @@ from typing import Any, NoReturn
 
 import pytest
 
+from amdcheck.facts import cpu_memory as facts_of_memory
+from amdcheck.facts import cpu_pattern as facts_of_pattern
+from amdcheck.facts import selftests
+from amdcheck.facts.cpu_compute import BF16, FP32, INT8
 from amdcheck.host.processes import children
-from amdcheck.selftest import isolate
+from amdcheck.host.protocol import SelfTest
+from amdcheck.knowledge.isa import isa_table
+from amdcheck.selftest import (
+    cpu_alignment,
+    cpu_compute,
+    cpu_cores,
+    cpu_isa,
+    cpu_memory,
+    cpu_pattern,
+    isolate,
+    miopen_version,
+)
 from amdcheck.selftest.isolate import Ended, Isolated, Record, all_ended, isolated
 from amdcheck.selftest.library import Library
+
+PRODUCTS = (*FP32, *INT8, *BF16)
 
 
 def _ended(ended: str, detail: str | None = None) -> Ended:
@@ -96,6 +113,33 @@ def test_a_step_that_leaves_one_of_its_own_behind_has_told_its_result() -> None:
     start = time.monotonic()
     assert isolated(step, deadline_s=3) == Ended(ended="returned", detail=None, result={"done": True})
     assert time.monotonic() - start < 2
+
+
+@pytest.mark.parametrize(
+    ("steps", "deadline_s", "timeout_s"),
+    [
+        pytest.param(len(isa_table().isa) + 1, cpu_isa.DEADLINE_S, selftests.TIMEOUT_S, id="cpu.isa"),
+        pytest.param(2, cpu_alignment.DEADLINE_S, selftests.TIMEOUT_S, id="cpu.alignment"),
+        pytest.param(2 + len(PRODUCTS), cpu_compute.DEADLINE_S, selftests.TIMEOUT_S, id="cpu.compute"),
+        pytest.param(
+            cpu_cores.ALONE + 1,
+            2 * cpu_cores.READY_S + cpu_cores.TOGETHER_S,
+            selftests.TIMEOUT_S,
+            id="cpu.cores",
+        ),
+        pytest.param(4, cpu_memory.DEEP_DEADLINE_S, facts_of_memory.TIMEOUT_S, id="cpu.memory"),
+        pytest.param(1, cpu_pattern.DEADLINE_S, facts_of_pattern.TIMEOUT_S, id="cpu.pattern"),
+        pytest.param(1, miopen_version._DEADLINE_S, SelfTest(name="miopen-version").timeout_s, id="miopen-version"),
+    ],
+)
+def test_a_child_outlasts_all_its_steps(steps: int, deadline_s: float, timeout_s: float) -> None:
+    """Else steps that are slow or stuck one after the other would lose what all of them said; a second is to start."""
+    assert 1 + steps * (deadline_s + isolate.GONE_S) <= timeout_s
+
+
+@pytest.mark.parametrize("deadline_s", [cpu_memory.DEADLINE_S, cpu_memory.DEEP_DEADLINE_S])
+def test_a_step_outlasts_its_own_processes(deadline_s: float) -> None:
+    assert cpu_memory.WITHIN * deadline_s + isolate.GONE_S < deadline_s
 
 
 def test_too_little_memory_is_named() -> None:
