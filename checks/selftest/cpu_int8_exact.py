@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from amdcheck.api import HOST, Finding, Unknown, check, manual, passed, shown, skipped, undetermined
-from amdcheck.facts.cpu_compute import FULL_RANGE, ComputeSelfTest
+from amdcheck.api import HOST, Finding, Unknown, check, failed, manual, passed, shown, skipped, undetermined
+from amdcheck.facts.cpu_compute import EXACT, FULL_RANGE, ComputeSelfTest, Product
 from amdcheck.facts.selftests import on_x86
 from amdcheck.knowledge.isa import isa_table
 from amdcheck.knowledge.remedies import remedy
@@ -13,15 +13,16 @@ from amdcheck.knowledge.remedies import remedy
 from . import not_measured
 
 ID = "selftest.cpu.int8-exact"
-EXACT = ("avx512_vnni", "avx_vnni")  # the instruction sets whose byte products sum in 32 bits, the widest first
 
 
 @check(ID, title="INT8 over the full range", level="standard", applies=on_x86)
 def int8_exact(test: ComputeSelfTest) -> Iterator[Finding]:
     """Says whether a model quantized to eight full bits gives right sums on this processor.
 
-    Looks at: a matrix product of unsigned bytes over all of 0 to 255 with signed bytes, by AVX2's instructions, every
-    sum compared; and whether the processor has VNNI, whose products are judged by selftest.cpu.gemm-int8.
+    Looks at: a matrix product of unsigned bytes over all of 0 to 255 with signed bytes, every sum compared, by the
+    instructions that runtimes take here: AVX512-VNNI or AVX-VNNI where the kernel offers them, else AVX2's. With VNNI
+    the product is that of selftest.cpu.gemm-int8, and wrong sums are a fail. By AVX2 some sums must be wrong, or the
+    operands have not shown what they are made to show.
 
     Why: before VNNI, a runtime multiplies bytes with vpmaddubsw, which adds two products in sixteen bits and saturates
     there: 255 x 127 twice is 64,770, and it returns 32,767. The model runs at full speed and its answers drift, and
@@ -44,40 +45,52 @@ def int8_exact(test: ComputeSelfTest) -> Iterator[Finding]:
         yield undetermined(ID, HOST, "which instruction sets the kernel offers could not be read", because=test.offered)
         return
     offered = test.offered.value
-    run = (test.products.or_none() or {}).get(FULL_RANGE)
-    if "avx2" not in offered:
+    by = next((name for name in (*EXACT, "avx2") if name in offered), None)
+    if by is None:
         yield skipped(ID, HOST, "the kernel does not offer AVX2, so that runtimes multiply bytes without it")
         return
-    source = f"{test.source} {FULL_RANGE}"
+    name = by if by in EXACT else FULL_RANGE
+    source = f"{test.source} {name}"
+    run = (test.products.or_none() or {}).get(name)
     if run is None or run.result is None:
         why = "the self-test's document says nothing of it" if run is None else run.why
-        yield undetermined(
-            ID, HOST, "the product over the full range was not run", because=Unknown("failed", source, why)
-        )
-        return
-    wrong = run.result.wrong
-    seen = shown(source, "saturates" if wrong else "every sum right", note="AVX2, bytes over all of 0 to 255")
-    counted = shown(source, f"{wrong} of {run.result.compared} sums wrong", volatile=True)
-    by = next((name for name in EXACT if name in offered), None)
-    if by is not None:
-        instruction = shown(test.source, isa_table().isa[by].name, note="offered by the kernel")
-        yield passed(
-            ID,
-            HOST,
-            f"runtimes multiply bytes by {isa_table().isa[by].name}, whose sums are 32 bits wide",
-            instruction,
-            seen,
-            counted,
-        )
-    elif wrong:
-        yield manual(
-            f"{ID}/saturates",
-            HOST,
-            "Sums of full bytes saturate here without a word: this processor has no VNNI. Serve INT8 models whose "
-            "weights were quantized to seven bits.",
-            seen,
-            counted,
-            remedy=remedy(f"{ID}/saturates"),
-        )
+        message = f"the product over the full range by {isa_table().isa[by].name} was not run"
+        yield undetermined(ID, HOST, message, because=Unknown("failed", source, why))
+    elif by in EXACT:
+        yield _with_vnni(source, isa_table().isa[by].name, run.result)
     else:
-        yield passed(ID, HOST, "sums of full bytes are exact by AVX2", seen, counted)
+        yield _without_vnni(source, run.result)
+
+
+def _with_vnni(source: str, title: str, product: Product) -> Finding:
+    counted = shown(source, f"{product.compared - product.wrong} of {product.compared} sums right", volatile=True)
+    planted = shown(source, f"{product.noticed} of {product.planted} planted errors noticed", note="negative control")
+    if product.wrong:
+        return failed(
+            f"{ID}/wrong-result",
+            HOST,
+            f"sums of full bytes come out wrong by {title}, which adds in 32 bits and has no reason to",
+            counted,
+            expected="every sum exact",
+            actual=f"{product.wrong} of {product.compared} sums wrong",
+            remedy=remedy(f"{ID}/wrong-result"),
+        )
+    if not product.notices:
+        because = Unknown("failed", source, "errors that were planted went unnoticed, or nothing was compared")
+        return undetermined(ID, HOST, f"right sums by {title} prove nothing here", planted, because=because)
+    return passed(ID, HOST, f"sums of full bytes are exact by {title}, which runtimes take here", planted, counted)
+
+
+def _without_vnni(source: str, product: Product) -> Finding:
+    if not product.wrong:
+        because = Unknown("failed", source, f"none of {product.compared} sums left 16 bits, as many must")
+        return undetermined(ID, HOST, "whether sums of full bytes saturate was not shown", because=because)
+    return manual(
+        f"{ID}/saturates",
+        HOST,
+        "Sums of full bytes saturate here without a word: the kernel offers no VNNI. Serve INT8 models whose weights "
+        "were quantized to seven bits.",
+        shown(source, "saturates", note="AVX2, bytes over all of 0 to 255"),
+        shown(source, f"{product.wrong} of {product.compared} sums wrong", volatile=True),
+        remedy=remedy(f"{ID}/saturates"),
+    )

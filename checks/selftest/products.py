@@ -91,7 +91,7 @@ def _computed(
             actual=f"{product.wrong} of {product.compared} words wrong",
             remedy=remedy(f"{check}/wrong-result"),
         )
-    if product.compared == 0 or product.planted == 0 or product.noticed < product.planted:
+    if not product.notices:
         return failed(
             f"{check}/not-noticed",
             subject,

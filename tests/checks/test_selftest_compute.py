@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
-from amdcheck.facts.cpu_compute import ProductRun
+from amdcheck.engine.registry import all_checks
+from amdcheck.facts.cpu_compute import FULL_RANGE, ComputeSelfTest, ProductRun
 from amdcheck.model.expectations import Expectations
 from amdcheck.model.finding import Finding
+from amdcheck.model.value import Known
 from tests.compose import compose
-from tests.judge import judge
+from tests.judge import judge, read_fact
 
 PRODUCTS = ("selftest.cpu.gemm-fp32", "selftest.cpu.gemm-int8", "selftest.cpu.gemm-bf16")
 TURIN, MILAN = "epyc9575fx2-cpu", "epyc7763-cpu-nps4"
@@ -91,7 +94,45 @@ def test_full_bytes_without_vnni_are_left_to_the_operator() -> None:
 def test_full_bytes_with_vnni_are_exact() -> None:
     (finding,) = judge("selftest.cpu.int8-exact", compose(TURIN).host)
     assert (finding.id, finding.status) == ("selftest.cpu.int8-exact/ok", "pass")
-    assert finding.message == "runtimes multiply bytes by AVX512-VNNI, whose sums are 32 bits wide"
+    assert finding.message == "sums of full bytes are exact by AVX512-VNNI, which runtimes take here"
+    assert {e.source for e in finding.evidence} == {"selftest cpu.compute avx512_vnni"}
+    assert "25 of 25 planted errors noticed" in [e.value for e in finding.evidence]
+
+
+def test_saturation_is_tried_only_where_it_decides() -> None:
+    tried = {machine: read_fact(ComputeSelfTest, compose(machine).host).products for machine in (TURIN, MILAN)}
+    assert {m: FULL_RANGE in (runs.or_none() or ()) for m, runs in tried.items()} == {TURIN: False, MILAN: True}
+
+
+def int8_with(machine: str, product: str, **changes: int) -> Finding:
+    """What is said of full bytes where this product's result has these values."""
+    test = read_fact(ComputeSelfTest, compose(machine).host)
+    runs = test.products.or_none() or {}
+    result = runs[product].result
+    assert result is not None
+    one = replace(runs[product], result=replace(result, **changes))
+    changed = replace(test, products=Known({**runs, product: one}, test.source))
+    (finding,) = all_checks()["selftest.cpu.int8-exact"].function(test=changed)
+    return finding
+
+
+def test_wrong_sums_by_vnni_are_a_fail_however_it_stands_with_avx2() -> None:
+    finding = int8_with(TURIN, "avx512_vnni", wrong=7)
+    assert (finding.id, finding.status) == ("selftest.cpu.int8-exact/wrong-result", "fail")
+    assert finding.actual == "7 of 1400000 sums wrong"
+
+
+@pytest.mark.parametrize("nothing", [{"compared": 0}, {"planted": 0, "noticed": 0}, {"noticed": 24}])
+def test_right_sums_by_vnni_that_prove_nothing_are_unknown(nothing: dict[str, int]) -> None:
+    finding = int8_with(TURIN, "avx512_vnni", **nothing)
+    assert (finding.id, finding.status) == ("selftest.cpu.int8-exact/failed", "unknown")
+
+
+def test_avx2_that_does_not_saturate_has_shown_nothing() -> None:
+    """The operands must make it: that every sum is right is no proof that full bytes are."""
+    finding = int8_with(MILAN, FULL_RANGE, wrong=0)
+    assert (finding.id, finding.status) == ("selftest.cpu.int8-exact/failed", "unknown")
+    assert [e.note for e in finding.evidence] == ["failed: none of 1400000 sums left 16 bits, as many must"]
 
 
 @pytest.mark.parametrize("check", PRODUCTS)
