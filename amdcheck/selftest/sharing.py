@@ -40,24 +40,26 @@ def pair(cpus: Sequence[int], slices: Sequence[Sequence[int]]) -> tuple[int, int
 def judge(library: Library, cpus: tuple[int, int]) -> Record:
     """Seconds of INCREMENTS on both CPUs by distance, every count compared; then increments that are left out.
 
-    Where one line costs hardly more than two, it is measured anew some moments later; what costs most is told.
+    Where one line costs hardly more than two, or the two did not run at the same time, it is measured anew some moments
+    later; of those that did what costs most is told.
     """
-    clear = limit("sharing-factor").value
+    clear = (True, limit("sharing-factor").value)
     looks: list[Record] = []
     for number in range(LOOKS):
         if number:
             time.sleep(LOOK_AGAIN_S)
         looks.append(_look(library, cpus))
-        if _factor(looks[-1]) >= clear:
+        if _judged(looks[-1]) >= clear:
             break
-    told = max(looks, key=_factor)
+    told = max(looks, key=_judged)
     return told | {name: sum(look[name] for look in looks) for name in ("compared", "wrong", "planted", "noticed")}
 
 
-def _factor(look: Record) -> float:
-    """How much slower one line is than two."""
-    seconds = [float(distance["reading"]["best_s"]) for distance in look["distances"]]
-    return seconds[0] / max(seconds[1:])
+def _judged(look: Record) -> tuple[bool, float]:
+    """What is judged of it, as facts/cpu_memory.py has it: undisturbed, and how much slower one line is than two."""
+    readings = [distance["reading"] for distance in look["distances"]]
+    undisturbed = all(reading["cpu_share"] >= limit("sharing-cpu-share").value for reading in readings)
+    return undisturbed, float(readings[0]["median_s"] / readings[-1]["median_s"])
 
 
 def _look(library: Library, cpus: tuple[int, int]) -> Record:

@@ -6,7 +6,6 @@ import ctypes
 import json
 import os
 import resource
-import signal
 import subprocess
 import sys
 import time
@@ -14,9 +13,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
+import msgspec
 import pytest
 
+from amdcheck.facts.cpu_memory import Sharing
 from amdcheck.selftest import chase, cpu_memory, cpu_pattern, idle, room, sharing, triad
 from amdcheck.selftest.buffer import Buffer
 from amdcheck.selftest.isolate import isolated
@@ -242,36 +244,11 @@ def test_a_triad_that_does_not_write_its_last_elements_is_wrong(library: Library
     assert node["wrong"] == 16
 
 
-def test_a_worker_that_dies_is_told_by_name_and_the_other_is_not_kept_waiting() -> None:
-    def die(windows: triad._Windows) -> dict[str, Any]:
-        os.kill(os.getpid(), signal.SIGBUS)
-        raise AssertionError
-
-    def live(windows: triad._Windows) -> dict[str, Any]:
-        windows.wait()
-        return {"done": True}
-
-    began = time.monotonic()
-    ended, _ = triad._together([(0, die), (1, live)], windows=1)
-    assert (ended[0]["ended"], ended[1]["result"]) == ("SIGBUS", {"done": True})
-    assert time.monotonic() - began < triad.DEADLINE_S / 4
-
-
-def test_workers_that_hang_are_all_told_their_common_deadline() -> None:
-    def hang(windows: triad._Windows) -> dict[str, Any]:
-        windows.wait()
-        time.sleep(60)
-        raise AssertionError
-
-    ended, _ = triad._together([(0, hang), (1, hang)], windows=1, deadline_s=1.0)
-    assert [(one["ended"], one["detail"]) for one in ended.values()] == [("timeout", "not finished within 1 s")] * 2
-
-
 def test_memory_of_a_node_that_is_not_there_is_refused(library: Library) -> None:
     cells = triad.matrix(library, {0: CPUS[0], 900: CPUS[-1]}, MIB)["cells"]
     ends = {(cell["cpu_node"], cell["memory_node"]): cell["ended"] for cell in cells}
-    assert (ends[0, 900], ends[900, 900]) == ("denied", "denied")
-    assert ends[0, 0] == ends[900, 0]
+    assert list(ends) == [(0, 0), (900, 900)]  # and nothing is asked for after that
+    assert ends[900, 900] == "denied"
     assert ends[0, 0] in ("returned", "denied")  # a container may not bind memory at all
 
 
@@ -317,6 +294,24 @@ def test_cycles_that_are_linked_short_are_lost(library: Library, short: bool) ->
     assert result["noticed"] == (0 if short else result["planted"])
 
 
+def test_no_more_memory_is_held_at_once_than_there_was_room_for(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = WeakSet[Buffer]()
+    most = 0
+
+    class Counted(Buffer):
+        def __init__(self, size: int, **how: Any) -> None:
+            nonlocal most
+            super().__init__(size, **how)
+            held.add(self)
+            most = max(most, sum(buffer.size for buffer in held))
+
+    monkeypatch.setattr(chase, "Buffer", Counted)
+    walked = chase.judge(library, CPUS[0], (32, 256, 2048), "standard")
+    assert most == walked["memory_kib"] << 10
+
+
 def test_sizes_stay_within_the_caches_that_are_known() -> None:
     kib = 1024
     assert chase.sizes(32 * kib, 512 * kib, 16 * MIB, 64 * MIB, "standard") == tuple(
@@ -352,6 +347,39 @@ def test_additions_that_get_lost_are_counted(library: Library) -> None:
     found = sharing.judge(Forging(library, time_sharing=losing), (CPUS[0], CPUS[1]))  # type: ignore[arg-type]
     assert found["wrong"] == found["compared"] / 2
     assert found["noticed"] == 0
+
+
+def look(*medians: float, best: float = 1e-9, share: float = 1.0) -> dict[str, Any]:
+    reading = {"best_s": best, "slices": 3, "attempts": 1, "cpu_share": share, "involuntary": 0, "stolen_s": None}
+    distances = [{"bytes": 8 << at, "reading": {**reading, "median_s": m}} for at, m in enumerate(medians)]
+    found = {"compared": 6, "wrong": 0, "planted": 2, "noticed": 2}
+    return {"cpus": (0, 1), "increments": 10, "distances": distances, **found}
+
+
+SHARED, SLOW_BETWEEN, CLEAR = look(1.1, 1.0, 1.0), look(2.0, 1.9, 1.0), look(6.0, 2.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("looks", "told", "taken"),
+    [
+        ([CLEAR], CLEAR, 1),
+        ([SLOW_BETWEEN], SLOW_BETWEEN, 1),  # against the farthest words, whatever is between
+        ([SHARED, SHARED, CLEAR], CLEAR, 3),
+        ([SHARED, look(1.2, 1.0, 1.0), SHARED, SHARED], look(1.2, 1.0, 1.0), 4),
+        ([look(9.0, 1.0, 1.0, share=0.5), SHARED, CLEAR], CLEAR, 3),  # who did not run together met no contention
+        ([look(9.0, 1.0, 1.0, share=0.5), *3 * [SHARED]], SHARED, 4),
+    ],
+)
+def test_looks_are_taken_until_what_is_judged_is_clear(
+    looks: list[dict[str, Any]], told: dict[str, Any], taken: int, library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sharing, "LOOK_AGAIN_S", 0.0)
+    given = iter(looks)
+    monkeypatch.setattr(sharing, "_look", lambda library, cpus: next(given))
+    found = sharing.judge(library, (0, 1))
+    assert (found["distances"], found["compared"]) == (told["distances"], 6 * taken)
+    judged = msgspec.convert(msgspec.to_builtins(found), Sharing)
+    assert sharing._judged(found) == (not judged.disturbed, judged.factor)
 
 
 def test_a_pair_is_of_two_cores_of_one_slice(monkeypatch: pytest.MonkeyPatch) -> None:
