@@ -43,6 +43,7 @@ def judge(library: Library, cpu: int, caches_kib: tuple[int | None, int | None, 
     huge = _Walk(library, most, "huge")
     points = [huge.point(size, small_below=l2 or 0) for size in sizes(l1, l2, l3, most, level)]
     huge_kib = _huge_kib(huge.buffer)
+    del huge  # there is room for one
     control = _planted(library)
     small = _Walk(library, most, "small")
     every = sizes(l1, l2, l3, most, level) if level == "deep" else (most,)
