@@ -64,6 +64,19 @@ class CoreRun(Step, frozen=True, kw_only=True):
     result: CoreResult | None
 
 
+class Wave(Struct, frozen=True, kw_only=True):
+    """What some CPUs did at once: how many on how many cores, operations a cycle of all, the least share of a CPU."""
+
+    cpus: int
+    cores: int
+    per_cycle: float
+    cpu_share: float
+
+    def __post_init__(self) -> None:
+        if min(self.cpus, self.cores, self.per_cycle) <= 0:
+            raise ValueError("a wave of nothing")
+
+
 class Quota(Struct, frozen=True, kw_only=True):
     """The smallest CPU quota of the control groups above us, in CPUs; how often and how long it held somebody back."""
 
@@ -77,6 +90,7 @@ class _Document(GroupDocument, frozen=True, kw_only=True):
     allowed: tuple[int, ...]
     quota: Quota | None
     alone: tuple[CoreRun, ...]
+    waves: tuple[Wave, ...]
     together: tuple[CoreRun, ...]
     operations: int = 0
     cycles: int = 0
@@ -89,13 +103,14 @@ class _Document(GroupDocument, frozen=True, kw_only=True):
 
 @fact
 class CoresSelfTest(Group, frozen=True, kw_only=True):
-    """selftest cpu.cores: the CPUs that were idle, a few of them alone and then all at once."""
+    """selftest cpu.cores: the CPUs that were idle, a few of them alone, then more and more at once, up to all."""
 
     products: tuple[str, ...]  # that the kernel offers, the best first; without one nothing is measured
     allowed: tuple[int, ...]  # the CPUs that we may run on, idle or not
     quota: Quota | None
     alone: tuple[CoreRun, ...]
-    together: tuple[CoreRun, ...]  # empty when only one CPU was idle
+    waves: tuple[Wave, ...]  # two cores, four, eight, up to one thread of every core
+    together: tuple[CoreRun, ...]  # all; fewer when a process of a wave went wrong; empty when only one CPU was idle
     operations: int  # of one product
     cycles: int  # of one chain
     ports_operations: int
@@ -118,6 +133,7 @@ class CoresSelfTest(Group, frozen=True, kw_only=True):
             allowed=known.allowed if known else (),
             quota=known.quota if known else None,
             alone=alone,
+            waves=known.waves if known else (),
             together=known.together if known else (),
             operations=known.operations if known else 0,
             cycles=known.cycles if known else 0,
@@ -161,6 +177,13 @@ class CoresSelfTest(Group, frozen=True, kw_only=True):
         if alone is None or cores == 0:
             return None
         return sum(self.per_cycle(r) for r in results(self.together)) / (alone * cores)
+
+    @property
+    def curve(self) -> dict[int, float]:
+        """The same of each wave that had its CPUs to itself, by the number of CPUs."""
+        alone = max((self.per_cycle(r) for r in results(self.alone)), default=None)
+        quiet = [wave for wave in self.waves if wave.cpu_share >= limit("cpu-share").value]
+        return {} if alone is None else {wave.cpus: wave.per_cycle / (alone * wave.cores) for wave in quiet}
 
     @property
     def stolen(self) -> float | None:

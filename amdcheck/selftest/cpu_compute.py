@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from amdcheck.selftest.idle import ALLOW_BUSY, Busy, choose_cpu
 from amdcheck.selftest.isolate import Ended, Record, isolated
 from amdcheck.selftest.library import Gemm, Library, LibraryMissing, Product, load
-from amdcheck.selftest.reading import pin, read
+from amdcheck.selftest.reading import pin, raise_clock, read
 
 DEADLINE_S = 3.0  # of one step, which takes some 40 milliseconds
 SEED = 0x414D44
@@ -55,6 +55,7 @@ def clock(library: Library, cpu: int) -> Record:
     Raises LibraryMissing on other machines than x86-64.
     """
     pin(cpu)
+    raise_clock()
 
     def imul() -> float:
         return _there(library.time_imul(CHAIN))

@@ -1,4 +1,4 @@
-"""The cores beside each other: one after the other alone, then all that are idle at once.
+"""The cores beside each other: one after the other alone, then more and more at once, up to all that are idle.
 
 Parameters: matrix products, by flags of /proc/cpuinfo, of which the first is run, and "allow-busy". Every CPU gets a
 pinned process, which multiplies small matrices, times chains of instructions and ports between them, and compares
@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import os
 import resource
-import select
 import statistics
-import struct
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from amdcheck.knowledge.selftests import limit
 from amdcheck.selftest import cgroup
-from amdcheck.selftest.idle import ALLOW_BUSY, Busy, idle_cpus
-from amdcheck.selftest.isolate import Ended, Isolated, Record
+from amdcheck.selftest.idle import ALLOW_BUSY, Busy, core_of, idle_cpus, one_a_core
+from amdcheck.selftest.isolate import Record
 from amdcheck.selftest.library import Gemm, Library, LibraryMissing, Product, load
-from amdcheck.selftest.reading import ATTEMPTS, pin, stolen_s
+from amdcheck.selftest.reading import pin, raise_clock
+from amdcheck.selftest.room import be_first_to_go, room
+from amdcheck.selftest.together import Start, together
 
 SEED = 0x414D44
 SHAPE = (96, 96, 96)  # some twenty microseconds, and with a sibling's in every second-level cache
@@ -31,18 +32,18 @@ TOGETHER_S = 0.045
 ALONE = 4  # CPUs that are measured alone, spread over those that are idle
 PLANTED = 4  # wrong words that each process must notice
 READY_S = 2.0  # for all processes to be there
+ATTEMPTS_ALONE = 5  # somebody who shares a core comes and goes
 ATTEMPTS_TOGETHER = 2
-
-_GO = struct.Struct("d")  # when the time that counts begins, on CLOCK_MONOTONIC
+PROCESS_BYTES = 16 << 20  # what one of the processes dirties, at most
 
 
 def run(params: tuple[str, ...]) -> Record:
-    """Choose CPUs, measure some alone and then all together."""
+    """Choose CPUs, then measure some alone, some at once, and all at once."""
     names = tuple(name for name in params if name != ALLOW_BUSY)
     allowed = sorted(os.sched_getaffinity(0))
     before = cgroup.quotas()
-    told: Record = {"lacks": None, "busy": None, "allowed": allowed, "alone": [], "together": []}
-    told["quota"] = cgroup.tightest(before, before)
+    told: Record = {"lacks": None, "busy": None, "allowed": allowed, "alone": [], "waves": [], "together": []}
+    told["quota"] = quota = cgroup.tightest(before, before)
     try:
         library = load()
         gemm = next((found for name in names if (found := library.find_gemm(name)) is not None), None)
@@ -57,26 +58,41 @@ def run(params: tuple[str, ...]) -> Record:
         return {**told, "busy": str(busy)}
     operations, ports = 2 * SHAPE[0] * SHAPE[1] * SHAPE[2], PORTS * gemm.ports_operations
     told |= {"operations": operations, "ports_operations": ports, "cycles": 300 * CHAIN}
+    be_first_to_go()
+    # More than the quota has would stop whoever serves in our control group, to learn what the quota says.
+    most = len(cpus) if quota is None else int(quota["cpus"])
+    chosen = sorted(cpus)[: max(1, min(most, max(2, room() // PROCESS_BYTES)))]
+    run_on = partial(_side_by_side, library, gemm)
 
     def alone(cpu: int) -> Record:
-        def measured() -> list[Record]:
-            return _side_by_side(library, gemm, (cpu,), ALONE_S)
+        return _best(lambda: run_on((cpu,), ALONE_S), ATTEMPTS_ALONE, lambda runs: _of_ports(runs, operations / ports))[
+            0
+        ]
 
-        return _best(measured, ATTEMPTS, lambda runs: _of_ports(runs, operations / ports))[0]
-
-    def together() -> list[Record]:
-        return _side_by_side(library, gemm, sorted(cpus), TOGETHER_S)
-
-    told["alone"] = singles = [alone(cpu) for cpu in _spread(cpus)]
-    if len(cpus) > 1:
-        told["together"] = _best(together, ATTEMPTS_TOGETHER, lambda runs: _of_alone(runs, singles))
+    told["alone"] = singles = [alone(cpu) for cpu in one_a_core(chosen, most=ALONE)]
+    if len(chosen) > 1:
+        for some in _waves(chosen):
+            runs = run_on(some, ALONE_S)
+            if _went_wrong(runs):
+                told["together"] = runs
+                break
+            told["waves"].append(_wave(runs, operations))
+        else:
+            all_of_them = partial(run_on, chosen, TOGETHER_S)
+            told["together"] = _best(all_of_them, ATTEMPTS_TOGETHER, lambda runs: _of_alone(runs, singles))
     told["quota"] = cgroup.tightest(before, cgroup.quotas())
     return told
 
 
-def _spread(cpus: Sequence[int]) -> Sequence[int]:
-    """At most so many of them, at equal steps."""
-    return cpus[:: -(-len(cpus) // ALONE)]
+def _waves(cpus: Sequence[int]) -> Iterator[Sequence[int]]:
+    """Two of them, four, eight, each on a core of its own, then one for every core; all of them are not among these."""
+    cores = one_a_core(cpus, most=len(cpus))
+    number = 2
+    while number < len(cores):
+        yield cores[:number]
+        number *= 2
+    if 1 < len(cores) < len(cpus):
+        yield cores
 
 
 def _best(measure: Callable[[], list[Record]], attempts: int, rate: Callable[[list[Record]], float]) -> list[Record]:
@@ -89,10 +105,9 @@ def _best(measure: Callable[[], list[Record]], attempts: int, rate: Callable[[li
     best, most = list[Record](), (-1.0, -1.0)
     for _ in range(attempts):
         runs = measure()
-        results = [run["result"] for run in runs]
-        if any(result is None or result["wrong"] or result["noticed"] < result["planted"] for result in results):
+        if _went_wrong(runs):
             return runs
-        quality = min(undisturbed, *(result["cpu_share"] for result in results)), rate(runs)
+        quality = min(undisturbed, *(run["result"]["cpu_share"] for run in runs)), rate(runs)
         if quality > most:
             best, most = runs, quality
         if most >= (undisturbed, 1.0):
@@ -100,21 +115,25 @@ def _best(measure: Callable[[], list[Record]], attempts: int, rate: Callable[[li
     return best
 
 
-def _of_ports(runs: list[Record], operations: float) -> float:
+def _went_wrong(runs: Sequence[Record]) -> bool:
+    results = [run["result"] for run in runs]
+    return any(result is None or result["wrong"] or result["noticed"] < result["planted"] for result in results)
+
+
+def _of_ports(runs: Sequence[Record], operations: float) -> float:
     """The product's rate against the least of a core that nobody shares; `operations` of it for one of the ports."""
     result = runs[0]["result"]
     return float(operations * result["ports_best_s"] / result["product_best_s"] / limit("shared-core").value)
 
 
-def _of_alone(runs: list[Record], singles: list[Record]) -> float:
+def _of_alone(runs: Sequence[Record], singles: Sequence[Record]) -> float:
     """What all do together and what the slowest does, against the least of both that is no finding."""
     alone = max((_per_cycle(run["result"]) for run in singles if run["result"]), default=0.0)
     each = [_per_cycle(run["result"]) for run in runs]
     rates = [1 / run["result"]["product_median_s"] for run in runs]
-    together = sum(each) / len(each) / alone if alone else 1.0
+    together = sum(each) / _cores(runs) / alone if alone else 1.0
     slowest = min(rates) / statistics.median(rates)
-    threads = 2 if _smt_is_active() else 1
-    return float(min(together * threads / limit("cores-together").value, slowest / limit("slow-of-siblings").value))
+    return float(min(together / limit("cores-together").value, slowest / limit("slow-of-siblings").value))
 
 
 def _per_cycle(result: Record) -> float:
@@ -122,76 +141,36 @@ def _per_cycle(result: Record) -> float:
     return float(result["chain_best_s"] / result["product_median_s"])
 
 
-def _smt_is_active() -> bool:
-    try:
-        with open("/sys/devices/system/cpu/smt/active") as active:
-            return active.read().strip() == "1"
-    except OSError:
-        return False
+def _cores(runs: Sequence[Record]) -> int:
+    return len({tuple(core_of(run["cpu"])) for run in runs})
+
+
+def _wave(runs: Sequence[Record], operations: int) -> Record:
+    """What some CPUs did at once: their number and cores, operations a cycle of all, the least share of a CPU."""
+    return {
+        "cpus": len(runs),
+        "cores": _cores(runs),
+        "per_cycle": _short(sum(_per_cycle(run["result"]) for run in runs) * operations / (300 * CHAIN)),
+        "cpu_share": min(run["result"]["cpu_share"] for run in runs),
+    }
 
 
 def _side_by_side(library: Library, gemm: Gemm, cpus: Sequence[int], window_s: float) -> list[Record]:
     """One process a CPU; what each measured between the same two moments, and what the hypervisor took meanwhile."""
-    ready, tell_ready = os.pipe()
-    hear_go, go = os.pipe()
 
-    def worker(cpu: int) -> Callable[[], Record]:
-        def step() -> Record:
-            pin(cpu)
-            os.close(go)  # else no process would see that the parent is gone
-            product = gemm.prepare(m=SHAPE[0], n=SHAPE[1], k=SHAPE[2], seed=SEED + cpu)
-            os.write(tell_ready, b".")
-            (start,) = _GO.unpack(os.read(hear_go, _GO.size))
-            return measure(library, product, start=start, window_s=window_s, plant=cpu)
+    def step(cpu: int, start: Start) -> Record:
+        pin(cpu)
+        product = gemm.prepare(m=SHAPE[0], n=SHAPE[1], k=SHAPE[2], seed=SEED + cpu, pages="small")
+        raise_clock()
+        product.run()
+        return measure(library, product, start=start.wait(), window_s=window_s, plant=cpu)
 
-        return step
-
-    started: list[Isolated | Ended] = []
-    for cpu in cpus:
-        try:
-            started.append(Isolated(worker(cpu)))
-        except OSError as error:  # no more processes are allowed
-            started.append(Ended(ended="failed", detail=f"{type(error).__name__}: {error}", result=None))
-    os.close(tell_ready)
-    _wait_for(ready, sum(isinstance(one, Isolated) for one in started))
-    stolen = _stolen(cpus)
-    os.write(go, _GO.pack(time.monotonic() + 0.001 + 1e-5 * len(cpus)) * len(cpus))
-    os.close(go)
-    deadline_s = READY_S + window_s
-    ended = [one.ended(deadline_s=deadline_s) if isinstance(one, Isolated) else one for one in started]
-    later = _stolen(cpus)
-    for fd in (ready, hear_go):
-        os.close(fd)
-    told = []
-    for cpu, one in zip(cpus, ended, strict=True):
+    steps = {cpu: partial(step, cpu) for cpu in cpus}
+    ended, stolen = together(steps, ready_s=READY_S, lasts_s=window_s, deadline_s=READY_S + 1 + window_s)
+    for cpu, one in ended.items():
         if one["result"] is not None:
-            was, now = stolen.get(cpu), later.get(cpu)
-            one["result"]["stolen_s"] = None if was is None or now is None else max(0.0, now - was)
-        told.append({"cpu": cpu, **one})
-    return told
-
-
-def _wait_for(ready: int, processes: int) -> None:
-    """Until so many have said that they are ready, all that have not are dead, or the patience is over."""
-    end = time.monotonic() + READY_S
-    while processes > 0:
-        there, _, _ = select.select([ready], [], [], max(0.0, end - time.monotonic()))
-        if not there:
-            return
-        said = os.read(ready, 4096)
-        if not said:
-            return
-        processes -= len(said)
-
-
-def _stolen(cpus: Sequence[int]) -> dict[int, float | None]:
-    """Seconds that the hypervisor has taken from each CPU; empty where /proc/stat does not say."""
-    try:
-        with open("/proc/stat", encoding="ascii", errors="replace") as stat:
-            lines = [line for line in stat if line.startswith("cpu")]
-        return {cpu: stolen_s(lines, cpu) for cpu in cpus}
-    except (OSError, ValueError):
-        return {}
+            one["result"]["stolen_s"] = stolen[cpu]
+    return [{"cpu": cpu, **one} for cpu, one in ended.items()]
 
 
 def measure(library: Library, product: Product, *, start: float, window_s: float, plant: int) -> Record:
@@ -199,9 +178,6 @@ def measure(library: Library, product: Product, *, start: float, window_s: float
     products, chains, ports = list[float](), list[float](), list[float]()
     wrong = 0
     before = library.current_cpu()
-    product.run()
-    while (left := start - time.monotonic()) > 0:
-        time.sleep(left)
     switched, cpu_s = resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw, time.thread_time()
     while time.monotonic() < start + window_s or not products:
         products.append(product.run())

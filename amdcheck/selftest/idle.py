@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 
 from amdcheck.knowledge.selftests import limit
+from amdcheck.selftest import stat
 
 ALLOW_BUSY = "allow-busy"  # the word among a self-test's parameters
 WINDOW_S = 0.06  # six ticks of the 100 a second in which /proc/stat counts
@@ -16,8 +18,8 @@ class Busy(Exception):
     """Every CPU that we may use is in use; the text says how much. Nothing was measured."""
 
 
-def idle_cpus(*, allow_busy: bool, window_s: float = WINDOW_S) -> tuple[int, ...]:
-    """The CPUs that we may run on and that nobody else does, the idlest first.
+def idle_cpus(*, allow_busy: bool) -> tuple[int, ...]:
+    """The CPUs that we may run on and whose core nobody else uses, the idlest first.
 
     With `allow_busy` all that we may run on; so too where /proc/stat does not say. Sleeps for the window, so that our
     own process is not what it sees. Raises Busy.
@@ -25,13 +27,15 @@ def idle_cpus(*, allow_busy: bool, window_s: float = WINDOW_S) -> tuple[int, ...
     allowed = sorted(os.sched_getaffinity(0))
     before = _busy_ticks()
     began = time.monotonic()
-    time.sleep(window_s)
+    time.sleep(WINDOW_S)
     ticks = (time.monotonic() - began) * os.sysconf("SC_CLK_TCK")
     after = _busy_ticks()
-    used = {cpu: (after[cpu] - before[cpu]) / ticks for cpu in allowed if cpu in after and cpu in before}
-    order = sorted(allowed, key=lambda cpu: (used.get(cpu, 0.0), cpu))
+    share = {cpu: (after[cpu] - before[cpu]) / ticks for cpu in after if cpu in before}
+    # The other thread of a core takes from it like another program on the CPU itself.
+    used = {cpu: max(share.get(thread, 0.0) for thread in core_of(cpu)) for cpu in allowed}
+    order = sorted(allowed, key=lambda cpu: (used[cpu], cpu))
     most = limit("cpu-in-use").value
-    idle = tuple(cpu for cpu in order if used.get(cpu, 0.0) <= most)
+    idle = tuple(cpu for cpu in order if used[cpu] <= most)
     if allow_busy:
         return tuple(order)
     if not idle:
@@ -48,19 +52,18 @@ def choose_cpu(*, allow_busy: bool) -> int:
 def _busy_ticks() -> Mapping[int, int]:
     """By CPU; empty where /proc/stat cannot be read."""
     try:
-        with open("/proc/stat", encoding="ascii", errors="replace") as stat:
-            return busy_ticks(stat)
-    except (OSError, ValueError):
+        return busy_ticks(stat.lines())
+    except ValueError:
         return {}
 
 
-def busy_ticks(stat: Iterable[str]) -> Mapping[int, int]:
+def busy_ticks(lines: Iterable[str]) -> Mapping[int, int]:
     """Ticks that each CPU of /proc/stat has spent on programs and interrupts: all columns but idle, iowait and steal.
 
     Guest time is in the user column already (Linux Documentation/filesystems/proc.rst). Raises ValueError.
     """
     used: dict[int, int] = {}
-    for line in stat:
+    for line in lines:
         name, *columns = line.split() or [""]
         if name.startswith("cpu") and name != "cpu":
             user, nice, system, _idle, _iowait, irq, softirq = map(int, columns[:7])
@@ -76,13 +79,16 @@ def one_a_core(cpus: Sequence[int], *, most: int) -> list[int]:
     return chosen[::step]
 
 
-def core_of(cpu: int) -> str:
-    """What names its core: the CPUs that share it; the CPU itself where the kernel does not say."""
+def core_of(cpu: int) -> Sequence[int]:
+    """The CPUs of its core, itself among them; itself alone where the kernel does not say."""
     folder = f"/sys/devices/system/cpu/cpu{cpu}/topology"
     for name in ("core_cpus_list", "thread_siblings_list"):
-        try:
-            with open(f"{folder}/{name}", encoding="ascii") as siblings:
-                return siblings.read().strip()
-        except (OSError, ValueError):
-            continue
-    return str(cpu)
+        with suppress(OSError, ValueError), open(f"{folder}/{name}", encoding="ascii") as siblings:
+            return cpus_of(siblings.read().strip())
+    return (cpu,)
+
+
+def cpus_of(text: str) -> Sequence[int]:
+    """A list in the kernel's form, as 0-7,64-71. Raises ValueError."""
+    runs = [part.partition("-")[::2] for part in text.split(",") if part]
+    return tuple(cpu for first, last in runs for cpu in range(int(first), int(last or first) + 1))

@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from importlib.resources import as_file, files
 
-from amdcheck.selftest.buffer import Buffer
+from amdcheck.selftest.buffer import Buffer, Pages
 
 NAME = "libamdcheck_kernels.so"
 _WORDS = ctypes.POINTER(ctypes.c_uint32)
@@ -77,9 +77,9 @@ class Gemm:
         self.size: int = library.amdcheck_gemm_size(self._handle)  # bytes of a number of a and b
         self.ports_operations: int = library.amdcheck_ports_operations(self._handle)
 
-    def prepare(self, *, m: int, n: int, k: int, seed: int) -> Product:
+    def prepare(self, *, m: int, n: int, k: int, seed: int, pages: Pages = "huge") -> Product:
         """Operands and right answers for one shape. Raises MemoryError, ValueError for a dimension below 1."""
-        return Product(self, m, n, k, seed)
+        return Product(self, m, n, k, seed, pages)
 
     def time_ports(self, repeats: int) -> float:
         """Seconds for `repeats` times `ports_operations` operations of this kind on registers alone."""
@@ -90,7 +90,7 @@ class Gemm:
 class Product:
     """Operands of one matrix product, its right answers, and the place for the kernel's answers."""
 
-    def __init__(self, gemm: Gemm, m: int, n: int, k: int, seed: int) -> None:
+    def __init__(self, gemm: Gemm, m: int, n: int, k: int, seed: int, pages: Pages) -> None:
         if min(m, n, k) < 1:
             raise ValueError(f"a matrix product of {m} x {n} x {k}")
         self.gemm = gemm
@@ -98,12 +98,12 @@ class Product:
         self.words = m * n
         self.operations = 2 * m * n * k
         library = gemm._library
-        self._a = Buffer(m * k * gemm.size)
-        self._b = Buffer(k * n * gemm.size)
-        self._c = Buffer(4 * self.words)
-        self._want = Buffer(4 * self.words)
+        self._a = Buffer(m * k * gemm.size, pages=pages)
+        self._b = Buffer(k * n * gemm.size, pages=pages)
+        self._c = Buffer(4 * self.words, pages=pages)
+        self._want = Buffer(4 * self.words, pages=pages)
         self._where = (ctypes.c_uint32 * self.words)()
-        self._workspace = Buffer(library.amdcheck_gemm_workspace(gemm._handle, m, n, k))
+        self._workspace = Buffer(library.amdcheck_gemm_workspace(gemm._handle, m, n, k), pages=pages)
         done = library.amdcheck_gemm_operands(
             gemm._handle, seed, m, n, k, self._a.address, self._b.address, self._want.address
         )

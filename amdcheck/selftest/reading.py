@@ -15,10 +15,13 @@ from collections.abc import Callable, Iterable
 from typing import TypedDict
 
 from amdcheck.knowledge.selftests import limit
+from amdcheck.selftest import stat
 
 BUDGET_S = 0.015  # of one attempt
 ATTEMPTS = 3
 LEAST_SLICES = 3
+RAISE_S = 0.1
+_CPUFREQ = "/sys/devices/system/cpu/cpu0/cpufreq"
 
 
 class Reading(TypedDict):
@@ -37,7 +40,7 @@ class Reading(TypedDict):
     stolen_s: float | None
 
 
-def read(piece: Callable[[], float], *, budget_s: float = BUDGET_S, attempts: int = ATTEMPTS) -> Reading:
+def read(piece: Callable[[], float], *, budget_s: float = BUDGET_S) -> Reading:
     """Repeat `piece`, which returns its seconds, until the budget is spent; again while the attempt was disturbed.
 
     The first slice warms up and does not count. Of several attempts the least disturbed one is told, with the shortest
@@ -46,7 +49,7 @@ def read(piece: Callable[[], float], *, budget_s: float = BUDGET_S, attempts: in
     undisturbed = limit("cpu-share").value
     piece()
     done: list[Reading] = []
-    for number in range(1, attempts + 1):
+    for number in range(1, ATTEMPTS + 1):
         done.append(_attempt(piece, budget_s, number))
         if done[-1]["cpu_share"] >= undisturbed:
             break
@@ -60,37 +63,45 @@ def _attempt(piece: Callable[[], float], budget_s: float, number: int) -> Readin
     slices: list[float] = []
     while len(slices) < LEAST_SLICES or time.perf_counter() - wall < budget_s:
         slices.append(piece())
-    took = time.perf_counter() - wall
+    # At once: what it costs to read /proc/stat of hundreds of CPUs is none of the slices' CPU time.
+    took, cpu = time.perf_counter() - wall, time.thread_time() - cpu
+    switched = resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw - switched
     later = _stolen_s()
     return {
         "best_s": min(slices),
         "median_s": statistics.median(slices),
         "slices": len(slices),
         "attempts": number,
-        "cpu_share": min(1.0, (time.thread_time() - cpu) / took),
-        "involuntary": resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw - switched,
+        "cpu_share": min(1.0, cpu / took),
+        "involuntary": switched,
         "stolen_s": None if stolen is None or later is None else max(0.0, later - stolen),
     }
 
 
 def _stolen_s() -> float | None:
     """Seconds that the hypervisor has taken from the CPU that this thread runs on, by /proc/stat."""
-    try:
-        with open("/proc/stat", encoding="ascii", errors="replace") as stat:
-            return stolen_s(stat, min(os.sched_getaffinity(0)))
-    except OSError:
-        return None
+    return stolen_by_cpu(stat.lines()).get(min(os.sched_getaffinity(0)))
 
 
-def stolen_s(stat: Iterable[str], cpu: int) -> float | None:
-    """The steal column of one CPU's line in /proc/stat, in seconds."""
-    for line in stat:
-        fields = line.split()
-        if fields and fields[0] == f"cpu{cpu}":
-            return int(fields[8]) / os.sysconf("SC_CLK_TCK") if len(fields) > 8 else None
-    return None
+def stolen_by_cpu(lines: Iterable[str]) -> dict[int, float]:
+    """The steal column of each CPU's line in /proc/stat, in seconds; without those that have none."""
+    ticks = os.sysconf("SC_CLK_TCK")
+    rows = (line.split() for line in lines if line.startswith("cpu") and line[3:4].isdigit())
+    return {int(name[3:]): int(columns[7]) / ticks for name, *columns in rows if len(columns) > 7}
 
 
 def pin(cpu: int) -> None:
     """Run on that CPU alone from now on. Raises OSError where it is not ours to use."""
     os.sched_setaffinity(0, {cpu})
+
+
+def raise_clock() -> None:
+    """Keep the CPU busy until its governor has raised the clock; where none is at work, as in guests, there is no need.
+
+    schedutil's utilization has a half-life of 32 ms, and ondemand looks every 10 ms or less often (Linux
+    Documentation/admin-guide/pm/cpufreq.rst): a core that was idle begins near its lowest frequency.
+    """
+    if os.path.isdir(_CPUFREQ):
+        end = time.monotonic() + RAISE_S
+        while time.monotonic() < end:
+            pass

@@ -7,21 +7,19 @@ what they moved in each. Who is late or taken off its CPU moves less, and nobody
 from __future__ import annotations
 
 import ctypes
-import mmap
 import resource
 import statistics
-import struct
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from amdcheck.selftest import stat
 from amdcheck.selftest.buffer import Buffer
-from amdcheck.selftest.isolate import Ended, Isolated, Record, all_ended
+from amdcheck.selftest.isolate import Ended, Record
 from amdcheck.selftest.library import Library, LibraryMissing
-from amdcheck.selftest.reading import Reading, pin, stolen_s
+from amdcheck.selftest.reading import Reading, pin
 from amdcheck.selftest.room import needed, room_on_node
+from amdcheck.selftest.together import Start, together
 
 WINDOW_S = 0.012
 ATTEMPTS = 3  # windows of each kind, in turn, so that one disturbance does not meet all of them
@@ -51,9 +49,10 @@ def nodes(library: Library, plan: Plan, *, deadline_s: float = DEADLINE_S) -> Re
     wanted = 3 * sum(plan.array.values())
     share = needed(wanted, least=3 * LEAST_ARRAY * len(cpus)) / wanted
     arrays = {cpu: max(LEAST_ARRAY, int(plan.array[cpu] * share) // CHUNK * CHUNK) for cpu in cpus}
-    ended, stolen = _together(
-        [(cpu, partial(_work, library, cpu, arrays[cpu])) for cpu in cpus],
-        windows=2 * ATTEMPTS,
+    ended, stolen = together(
+        {cpu: partial(_work, library, cpu, arrays[cpu]) for cpu in cpus},
+        ready_s=deadline_s / 2,
+        lasts_s=2 * ATTEMPTS * WINDOW_S,
         deadline_s=deadline_s,
     )
     return {
@@ -65,7 +64,10 @@ def nodes(library: Library, plan: Plan, *, deadline_s: float = DEADLINE_S) -> Re
 
 
 def matrix(library: Library, node_cpu: Mapping[int, int], size: int, *, deadline_s: float = DEADLINE_S) -> Record:
-    """Each node's CPU with each node's memory: in every round each CPU has another node, and each node another CPU."""
+    """Each node's CPU with each node's memory: in every round each CPU has another node, and each node another CPU.
+
+    A round in which one gives no result is the last: what has to be waited for is waited for once.
+    """
     ids = list(node_cpu)
     cells: list[Record] = []
     for shift in range(len(ids)):
@@ -73,9 +75,10 @@ def matrix(library: Library, node_cpu: Mapping[int, int], size: int, *, deadline
         free = {to: room_on_node(to) for _, to in pairs}
         if any(there is not None and there < 3 * size for there in free.values()):
             raise MemoryError(f"no {3 * size >> 20} MiB of free memory on each node")
-        ended, stolen = _together(
-            [(node_cpu[cpu], partial(_reach, library, node_cpu[cpu], to, size)) for cpu, to in pairs],
-            windows=ATTEMPTS,
+        ended, stolen = together(
+            {node_cpu[cpu]: partial(_reach, library, node_cpu[cpu], to, size) for cpu, to in pairs},
+            ready_s=deadline_s / len(ids) / 2,
+            lasts_s=ATTEMPTS * WINDOW_S,
             deadline_s=deadline_s / len(ids),
         )
         for cpu, to in pairs:
@@ -83,29 +86,12 @@ def matrix(library: Library, node_cpu: Mapping[int, int], size: int, *, deadline
             result = end["result"]
             reading = None if result is None else _reading([result["windows"]], stolen=stolen[node_cpu[cpu]])
             cells.append({"cpu_node": cpu, "memory_node": to, **end, "result": reading})
+        if any(end["result"] is None for end in ended.values()):
+            break
     return {"cells": cells}
 
 
 # ---- in a worker ----
-
-
-class _Windows(NamedTuple):
-    """What the parent shares: whether a worker is ready, and when the first window begins (0: not yet)."""
-
-    shared: mmap.mmap
-    place: int
-    number: int
-    ready_until: float
-
-    def wait(self) -> float:
-        """Say that this worker is ready, and sleep until the first window."""
-        self.shared[8 + self.place] = 1
-        while (start := struct.unpack_from("d", self.shared)[0]) == 0:
-            if time.monotonic() > self.ready_until + 1:
-                raise TimeoutError("the other workers did not become ready")
-            time.sleep(0.0005)
-        time.sleep(max(0.0, start - time.monotonic()))
-        return float(start)
 
 
 class _Arrays:
@@ -138,13 +124,13 @@ class _Arrays:
         if took is None:
             raise LibraryMissing("no triad in this build")
 
-    def through(self, windows: _Windows, kinds: Sequence[bool]) -> list[Record]:
-        """Run in every window by stores of its kind; what was moved in each, and what CPU time it had."""
-        start = windows.wait()
+    def through(self, start: Start, kinds: Sequence[bool]) -> list[Record]:
+        """Run in a window for each kind of stores; what was moved in each, and what CPU time it had."""
+        first = start.wait()
         offset, told = 0, []
-        for number in range(windows.number):
-            begin, end = start + number * WINDOW_S, start + (number + 1) * WINDOW_S
-            kind, moved, chunks = kinds[number % len(kinds)], 0.0, 0
+        for number, kind in enumerate(kinds):
+            begin, end = first + number * WINDOW_S, first + (number + 1) * WINDOW_S
+            moved, chunks = 0.0, 0
             cpu, switched = time.thread_time(), resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw
             while (now := time.monotonic()) < end:
                 self.run(non_temporal=kind, offset=offset)
@@ -181,15 +167,15 @@ class _Arrays:
         return found
 
 
-def _work(library: Library, cpu: int, size: int, windows: _Windows) -> Record:
+def _work(library: Library, cpu: int, size: int, start: Start) -> Record:
     """One worker of a node. First touch: its pages come from the node that it runs on."""
     pin(cpu)
     arrays = _Arrays(library, size)
-    told = arrays.through(windows, (False, True))
+    told = arrays.through(start, ATTEMPTS * (False, True))
     return {"windows": told, "placed": library.node_of(arrays.a), **arrays.verify()}
 
 
-def _reach(library: Library, cpu: int, node: int, size: int, windows: _Windows) -> Record:
+def _reach(library: Library, cpu: int, node: int, size: int, start: Start) -> Record:
     """One CPU with memory of one node, by stores past the caches."""
     pin(cpu)
     if not library.bind_memory(node):
@@ -200,38 +186,10 @@ def _reach(library: Library, cpu: int, node: int, size: int, windows: _Windows) 
         raise PermissionError("the kernel does not say on which node memory lies")
     if placed != node:
         raise RuntimeError(f"memory bound to node {node} lies on node {placed}")
-    return {"windows": arrays.through(windows, (True,))}
+    return {"windows": arrays.through(start, ATTEMPTS * (True,))}
 
 
 # ---- in the parent of the workers ----
-
-
-def _together(
-    workers: Sequence[tuple[int, Callable[[_Windows], Record]]], *, windows: int, deadline_s: float = DEADLINE_S
-) -> tuple[dict[int, Ended], dict[int, float | None]]:
-    """Run one worker on each CPU through the same windows; how each ended, and what the hypervisor took, by CPU."""
-    shared = mmap.mmap(-1, 8 + len(workers))
-    began = time.monotonic()
-    ready_until = began + deadline_s / 2
-    running = {
-        cpu: Isolated(partial(work, _Windows(shared, place, windows, ready_until)))
-        for place, (cpu, work) in enumerate(workers)
-    }
-    while time.monotonic() < ready_until and any(
-        not shared[8 + place] and run.runs for place, run in enumerate(running.values())
-    ):
-        time.sleep(0.001)
-    before = stat.lines()
-    struct.pack_into("d", shared, 0, time.monotonic() + 0.002)
-    time.sleep(0.002 + windows * WINDOW_S)
-    after = stat.lines()
-    ended = all_ended(running, began=began, deadline_s=deadline_s)
-    return ended, {cpu: _stolen(before, after, cpu) for cpu in running}
-
-
-def _stolen(before: Sequence[str], after: Sequence[str], cpu: int) -> float | None:
-    first, last = stolen_s(before, cpu), stolen_s(after, cpu)
-    return None if first is None or last is None else max(0.0, last - first)
 
 
 def _node(

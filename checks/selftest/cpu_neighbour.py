@@ -86,7 +86,8 @@ def _one(test: CoresSelfTest, run: CoreRun) -> Finding:
     )
     outcome = _outcome(result, share=share, clock=clock, usual=usual, is_nominal=_is_nominal(test, run))
     if outcome is None:
-        message = "nobody shares the core, and its clock is as it should be"
+        clocked = "nominal or above" if _is_nominal(test, run) else "like that of the others that were measured"
+        message = f"nobody shares the core, and its clock is {clocked}"
         return passed(ID, subject, message, *seen, metrics=metrics)
     if outcome == "no-reference" and len(test.allowed) > 1:
         reason = "nobody shares the core; whether its clock is low cannot be said, the other CPUs are in use"
@@ -123,7 +124,7 @@ def _is_nominal(test: CoresSelfTest, run: CoreRun) -> bool:
 
 
 def _usual_clock(test: CoresSelfTest, run: CoreRun) -> tuple[float | None, str]:
-    """The clock to compare with and where it was read: nominal, or that of the fastest other CPU; None: neither."""
+    """The clock to compare with and where it was read: nominal, or the fastest of some CPUs'; None: neither."""
     nominal = test.nominal_hz[run.cpu]
     if isinstance(nominal, Known):
         return nominal.value, nominal.source

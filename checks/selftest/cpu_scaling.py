@@ -35,10 +35,11 @@ ID = "selftest.cpu.scaling"
 
 @check(ID, title="Cores together against cores alone", level="standard", required=False, applies=on_x86)
 def scaling(test: CoresSelfTest, cpu: Cpu) -> Iterator[Finding]:
-    """Runs one pinned process on every idle CPU at once and holds the sum against what one core does alone.
+    """Runs pinned processes on 1, 2, 4 ... all idle CPUs at once and holds the sums against what one core does alone.
 
     Looks at: small matrix products, every word of which is compared, between two moments that are the same for all
-    processes and without a barrier in between. What they do a cycle is compared, so that a lower clock under full load
+    processes and without a barrier in between. Every core gets one process before a core gets two. What they do a
+    cycle is compared, so that a lower clock under full load
     is not mistaken for a missing core. Threads of one core are expected to share it. Beside it: what the hypervisor
     took (steal), CPU quotas of the control groups above us, and how each core and L3 slice (CCX) compares with the
     others.
@@ -53,7 +54,7 @@ def scaling(test: CoresSelfTest, cpu: Cpu) -> Iterator[Finding]:
     the affinity. slow-core, slow-ccx: look for machine checks, temperatures and frequency limits of that core. A core
     that computes wrong takes the machine out of service. disturbed: somebody else was at work; nothing is said.
 
-    With four cores or fewer no core is called slow: which of them would be right?
+    With fewer than four cores none is called slow: which of them would be right?
 
     Source: Linux Documentation/scheduler/sched-bwc.rst and admin-guide/cgroup-v2.rst; measured by this self-test.
     """
@@ -159,11 +160,13 @@ def _judged(test: CoresSelfTest, cpu: Cpu, allowed: Evidence) -> Finding:
     seen = (
         shown(test.source, f"{100 * efficiency:.0f} % of as many cores alone, per cycle", volatile=True),
         shown(test.source, f"{len(cpus)} CPUs on {cores} cores at once", volatile=True),
+        *_curve(test, len(cpus), efficiency),
         allowed,
         *_quota(test),
     )
     metrics = (
         Metric(name="efficiency", value=round(100 * efficiency, 1), unit="%", volatile=True),
+        *(_efficiency_on(number, share) for number, share in test.curve.items()),
         Metric(name="clock-together", value=round(_median_clock(test) / 1e9, 3), unit="GHz", volatile=True),
         Metric(name="stolen", value=round(100 * stolen, 1), unit="%", volatile=True),
     )
@@ -177,15 +180,26 @@ def _judged(test: CoresSelfTest, cpu: Cpu, allowed: Evidence) -> Finding:
         return undetermined(ID, HOST, message, *disturbed, outcome="disturbed", remedy=remedy(f"{ID}/disturbed"))
     if efficiency < limit("cores-together").value:
         shared = "threads of fewer cores than they look like" if cores == len(cpus) else "sharing more than a core"
+        below = [number for number, share in test.curve.items() if share < limit("cores-together").value]
         return warned(
             f"{ID}/low",
             HOST,
-            f"the CPUs do far less together than alone, cycle for cycle, as if they were {shared}",
+            f"{min(below, default=len(cpus))} CPUs at once do far less than alone, cycle for cycle, as if they were "
+            f"{shared}",
             *seen,
             metrics=metrics,
             remedy=remedy(f"{ID}/low"),
         )
     return passed(ID, HOST, "the cores do together what they do alone", *seen, metrics=metrics)
+
+
+def _curve(test: CoresSelfTest, cpus: int, efficiency: float) -> tuple[Evidence, ...]:
+    points = [f"{number}: {100 * share:.0f} %" for number, share in {**test.curve, cpus: efficiency}.items()]
+    return (shown(test.source, ", ".join(points), note="by CPUs at once", volatile=True),) if test.curve else ()
+
+
+def _efficiency_on(cpus: int, share: float) -> Metric:
+    return Metric(name=f"efficiency-on-{cpus}", value=round(100 * share, 1), unit="%", volatile=True)
 
 
 def _quota(test: CoresSelfTest) -> tuple[Evidence, ...]:

@@ -60,18 +60,35 @@ def test_a_machine_of_equal_cores_scales_and_shows_what_it_measured() -> None:
     assert [(e.value, e.volatile) for e in whole.evidence] == [
         ("100 % of as many cores alone, per cycle", True),
         ("32 CPUs on 16 cores at once", True),
+        ("2: 100 %, 4: 100 %, 8: 100 %, 16: 100 %, 32: 100 %", True),
         ("0-31", False),
     ]
     assert {(m.name, m.value, m.unit, m.volatile) for m in whole.metrics} == {
         ("efficiency", 100.0, "%", True),
+        *((f"efficiency-on-{cpus}", 100.0, "%", True) for cpus in (2, 4, 8, 16)),
         ("clock-together", 3.4, "GHz", True),
         ("stolen", 0.0, "%", True),
     }
 
 
+def test_what_does_not_scale_is_told_from_where_on() -> None:
+    """Eight of the sixteen cores are given; a wave in which somebody else was at work says nothing."""
+
+    def half(document: Document) -> None:
+        document["waves"][0] |= {"per_cycle": document["waves"][0]["per_cycle"] / 2, "cpu_share": 0.6}
+        document["waves"][3]["per_cycle"] /= 2
+        for run in document["together"]:
+            run["result"]["product_median_s"] *= 2
+
+    (whole,) = judge(SCALING, Changed(ROME, half))
+    assert told([whole]) == [(f"{SCALING}/low", "host", "warn")]
+    assert whole.message.startswith("16 CPUs at once do far less than alone")
+    assert whole.evidence[2].value == "4: 100 %, 8: 100 %, 16: 50 %, 32: 50 %"
+
+
 def test_a_few_cpus_are_measured_alone_and_each_is_told() -> None:
     found = judge(NEIGHBOUR, compose(ROME).host)
-    assert told(found) == [(f"{NEIGHBOUR}/ok", cpu, "pass") for cpu in ("0", "8", "16", "24")]
+    assert told(found) == [(f"{NEIGHBOUR}/ok", cpu, "pass") for cpu in ("0", "4", "8", "12")]
     assert [e.value for e in found[0].evidence] == ["75 % of the ports' rate", "3.40 GHz", "3.00 GHz", "3.00 GHz"]
 
 

@@ -14,24 +14,40 @@ _ALONE_S, _TOGETHER_S = 0.015, 0.045
 
 def document(plan: Plan, params: Sequence[str]) -> dict[str, Any]:
     """Of selftest cpu.cores, without its name."""
-    faults, cores = plan.machine.selftest, plan.machine.selftest.cores
+    faults, wanted = plan.machine.selftest, plan.machine.selftest.cores
     online = [thread.id for thread in plan.online]
-    told = {"lacks": None, "busy": None, "allowed": cores.allowed or online, "quota": None, "alone": [], "together": []}
+    nothing: dict[str, Any] = {"lacks": None, "busy": None, "quota": None, "alone": [], "waves": [], "together": []}
+    told = {**nothing, "allowed": wanted.allowed or online}
     if faults.no_library or faults.all_busy:
         key = "lacks" if faults.no_library else "busy"
         return {**told, key: "the native kernels are not in this installation" if key == "lacks" else "all in use"}
-    idle = [thread for thread in plan.online if thread.id in (cores.idle or cores.allowed or online)]
-    quota = {"path": "/sys/fs/cgroup/machine.slice", "cpus": cores.quota, "throttled": 3, "throttled_s": 0.12}
+    idle = [thread for thread in plan.online if thread.id in (wanted.idle or wanted.allowed or online)]
+    cores = _one_a_core(idle)
+    quota = {"path": "/sys/fs/cgroup/machine.slice", "cpus": wanted.quota, "throttled": 3, "throttled_s": 0.12}
     return {
         **told,
-        "quota": None if cores.quota is None else quota,
-        "gemm": "fma",
+        "quota": None if wanted.quota is None else quota,
         "operations": _OPERATIONS,
         "cycles": _CYCLES,
         "ports_operations": _PORTS,
-        "alone": [_run(plan, thread, _ALONE_S, among=1) for thread in idle[:: -(-len(idle) // 4)]],
+        "alone": [_run(plan, thread, _ALONE_S, among=1) for thread in cores[:: -(-len(cores) // 4)]],
+        "waves": [_wave(number, wanted.together) for number in _waves(len(cores), len(idle))],
         "together": [_run(plan, t, _TOGETHER_S, among=len(idle)) for t in idle] if len(idle) > 1 else [],
     }
+
+
+def _one_a_core(threads: Sequence[Thread]) -> list[Thread]:
+    cores = {(thread.socket, thread.core): thread for thread in reversed(threads)}
+    return sorted(cores.values(), key=lambda thread: thread.id)
+
+
+def _waves(cores: int, cpus: int) -> list[int]:
+    """Two, four, eight ... cores, and all of them when their other threads come after that."""
+    return [n for n in (2**power for power in range(1, 12)) if n < cores] + ([cores] if 1 < cores < cpus else [])
+
+
+def _wave(cores: int, share: float) -> dict[str, Any]:
+    return {"cpus": cores, "cores": cores, "per_cycle": cores * _PER_CYCLE * share / 1.02, "cpu_share": 1.0}
 
 
 def _run(plan: Plan, thread: Thread, window_s: float, *, among: int) -> dict[str, Any]:

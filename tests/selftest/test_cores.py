@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 
-from amdcheck.selftest import cpu_cores
-from amdcheck.selftest.cpu_cores import _best, _of_alone, run
+from amdcheck.selftest import cpu_cores, idle
+from amdcheck.selftest.cpu_cores import _best, _of_alone, _waves, run
 from amdcheck.selftest.idle import Busy
 from amdcheck.selftest.isolate import Record
-from amdcheck.selftest.library import Product
+from amdcheck.selftest.library import Gemm, Library, Product
 from tests.selftest.conftest import offered_flags
 
 ASKED = ("fma", "allow-busy")
@@ -144,14 +144,58 @@ def test_the_best_attempt_is_told_and_never_instead_of_a_wrong_one(attempts: lis
 
 def test_all_together_are_held_against_one_alone_and_against_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     def of(*medians: float) -> list[Record]:
-        return [{"result": {"product_median_s": s, "chain_best_s": 1.0}} for s in medians]
+        return [{"cpu": n, "result": {"product_median_s": s, "chain_best_s": 1.0}} for n, s in enumerate(medians)]
 
-    monkeypatch.setattr(cpu_cores, "_smt_is_active", lambda: False)
+    monkeypatch.setattr(cpu_cores, "core_of", lambda cpu: (cpu,))
     assert _of_alone(of(1.0, 1.0), of(1.0)) > 1
     assert _of_alone(of(2.0, 2.0), of(1.0)) < 1
     assert _of_alone(of(1.0, 1.0, 1.0, 2.0), of(1.0)) < 1
-    monkeypatch.setattr(cpu_cores, "_smt_is_active", lambda: True)
+    monkeypatch.setattr(cpu_cores, "core_of", lambda cpu: (cpu // 2 * 2, cpu // 2 * 2 + 1))
     assert _of_alone(of(2.0, 2.0), of(1.0)) > 1
+
+
+@pytest.mark.parametrize(
+    ("threads", "cpus", "waves"),
+    [
+        (1, 2, []),
+        (1, 3, [[0, 1]]),
+        (1, 8, [[0, 1], [0, 1, 2, 3]]),
+        (2, 2, []),  # both threads of one core
+        (2, 4, [[0, 2]]),  # all cores, before their other threads
+        (2, 12, [[0, 2], [0, 2, 4, 6], [0, 2, 4, 6, 8, 10]]),
+    ],
+)
+def test_every_core_gets_one_process_before_a_core_gets_two(
+    monkeypatch: pytest.MonkeyPatch, threads: int, cpus: int, waves: list[list[int]]
+) -> None:
+    monkeypatch.setattr(idle, "core_of", lambda cpu: (cpu // threads,))
+    assert [list(wave) for wave in _waves(range(cpus))] == waves
+
+
+@needs_fma
+def test_a_core_that_computes_wrong_only_beside_some_others_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It must not be lost with the sums of its wave."""
+    monkeypatch.setattr(cpu_cores, "_waves", lambda cpus: [cpus])
+    honest = cpu_cores._side_by_side
+
+    def wrong_in_short_company(library: Library, gemm: Gemm, cpus: Sequence[int], window_s: float) -> list[Record]:
+        runs = honest(library, gemm, cpus, window_s)
+        if len(cpus) > 1 and window_s == cpu_cores.ALONE_S:
+            runs[-1]["result"]["wrong"] = 3
+        return runs
+
+    monkeypatch.setattr(cpu_cores, "_side_by_side", wrong_in_short_company)
+    if len(ALLOWED) > 1:
+        said = run(ASKED)
+        assert [one["result"]["wrong"] for one in said["together"]] == [0] * (len(ALLOWED) - 1) + [3]
+        assert said["waves"] == []
+
+
+@needs_fma
+def test_under_a_quota_no_more_cpus_are_used_than_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("amdcheck.selftest.cgroup.quotas", lambda: {"/sys/fs/cgroup/x": (1.5, 0, 0.0)})
+    said = run(ASKED)
+    assert (len(said["alone"]), said["together"], said["quota"]["cpus"]) == (1, [], 1.5)
 
 
 def test_a_library_that_is_missing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

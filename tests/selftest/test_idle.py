@@ -24,6 +24,7 @@ def use(monkeypatch: pytest.MonkeyPatch, allowed: set[int], *samples: Mapping[in
     looks: Iterator[Mapping[int, int]] = iter(samples)
     monkeypatch.setattr(idle, "_busy_ticks", lambda: next(looks))
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: allowed)
+    monkeypatch.setattr(idle, "core_of", lambda cpu: (cpu,))
 
 
 def test_ticks_of_programs_and_interrupts_count_and_waiting_and_steal_do_not() -> None:
@@ -39,6 +40,17 @@ def test_a_line_that_is_none_is_refused(line: str) -> None:
 def test_the_idlest_cpu_comes_first_and_one_with_a_hog_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, {0, 1, 2, 3}, {0: 5, 1: 5, 2: 5, 3: 5}, {0: 6, 1: 5 + TICKS, 2: 5, 3: 7})
     assert idle_cpus(allow_busy=False) == (2, 0, 3)
+
+
+def test_a_cpu_whose_core_somebody_uses_is_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other thread's CPU may be one that we may not run on."""
+    use(monkeypatch, {0, 1, 2}, dict.fromkeys(range(4), 0), {0: 1, 1: 0, 2: 0, 3: TICKS})
+    monkeypatch.setattr(idle, "core_of", lambda cpu: {0: (0,), 1: (1, 3), 2: (2,)}[cpu])
+    assert idle_cpus(allow_busy=False) == (2, 0)
+    monkeypatch.undo()
+    use(monkeypatch, {0, 1, 2}, dict.fromkeys(range(4), 0), {0: 1, 1: 0, 2: 0, 3: TICKS})
+    monkeypatch.setattr(idle, "core_of", lambda cpu: {0: (0,), 1: (1, 3), 2: (2,)}[cpu])
+    assert idle_cpus(allow_busy=True) == (2, 0, 1)
 
 
 def test_busy_cpus_are_used_last_when_that_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:

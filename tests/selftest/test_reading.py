@@ -1,0 +1,63 @@
+"""The best of short slices, and what disturbed them."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from amdcheck.selftest import reading, stat
+from amdcheck.selftest.reading import raise_clock, read, stolen_by_cpu
+
+
+def spin(seconds: float) -> float:
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+    return seconds
+
+
+def test_what_it_costs_to_read_proc_stat_is_no_cpu_time_of_the_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reading that had half of its CPU shows it, however long /proc/stat of a large machine takes to read."""
+
+    def piece() -> float:
+        time.sleep(0.002)
+        return spin(0.002)
+
+    def large() -> list[str]:
+        spin(0.05)
+        return []
+
+    monkeypatch.setattr(stat, "lines", large)
+    told = read(piece, budget_s=0.02)
+    assert told["cpu_share"] < 0.75
+    assert told["attempts"] == reading.ATTEMPTS
+
+
+def test_the_shortest_slice_is_told_and_the_first_one_does_not_count() -> None:
+    slices = iter([0.1, *(4.0, 3.0, 2.0, 5.0) * 1000])
+    told = read(lambda: next(slices) + 0 * spin(0.001), budget_s=0.006)
+    assert told["best_s"] == 2.0
+    assert told["slices"] >= 4
+
+
+def test_steal_is_told_of_every_cpu_that_has_the_column() -> None:
+    text = [
+        "cpu  1 2 3 4 5 6 7 900 0 0",
+        "cpu0 1 2 3 4 5 6 7 800 0 0",
+        "cpu11 1 2 3 4 5 6 7 50 0 0",
+        "cpu12 1 2 3",
+        "intr 9",
+    ]
+    assert stolen_by_cpu(text) == {0: 8.0, 11: 0.5}
+
+
+@pytest.mark.parametrize("scales", [True, False])
+def test_a_clock_is_raised_where_a_governor_may_have_lowered_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, scales: bool
+) -> None:
+    monkeypatch.setattr(reading, "_CPUFREQ", str(tmp_path if scales else tmp_path / "none"))
+    began = time.thread_time()
+    raise_clock()
+    assert (time.thread_time() - began > 0.02) is scales
