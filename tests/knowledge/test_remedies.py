@@ -119,3 +119,47 @@ def test_a_gpu_is_taken_back_from_another_driver_by_commands_alone() -> None:
         "cd /sys/bus/pci/devices/0000:03:00.0 && echo > driver_override && echo 0000:03:00.0 > driver/unbind",
         "modprobe amdgpu && echo 0000:03:00.0 > /sys/bus/pci/drivers/amdgpu/bind",
     ]
+
+
+@pytest.mark.parametrize("outcome", ["absent", "not-noticed"])
+def test_what_self_tests_have_in_common_is_said_in_the_same_words(outcome: str) -> None:
+    """Kernels that are not installed, and a planted error that was not seen; the clock's control plants none."""
+    own = {id: row for id, row in remedies("selftest").items() if id.endswith(f"/{outcome}") and ".cpu." in id}
+    own.pop("selftest.cpu.clock/not-noticed", None)
+    assert len(own) > 8
+    assert len({(row.action, row.owner, *(step.text for step in row.steps)) for row in own.values()}) == 1
+
+
+QUOTAS = {id: step for id, step in SCRIPTS.items() if "cpu.max" in step.argv[2]}
+VERSIONS = {
+    "version 2": ("0::/app/a b\n", {"app/a b/cpu.max": "400000 100000\n"}),
+    "version 2 in a container": ("0::/\n", {"cpu.max": "400000 100000\n"}),
+    "version 1": (
+        "4:cpu,cpuacct:/app\n2:pids:/other\n",
+        {"cpu/app/cpu.cfs_quota_us": "400000\n", "cpu/app/cpu.stat": "nr_periods 9\nnr_throttled 3\n"},
+    ),
+    "version 1 in a container": ("4:cpu:/of-the-host\n", {"cpu/cpu.cfs_quota_us": "400000\n"}),
+}
+
+
+@pytest.mark.parametrize("step", QUOTAS.values(), ids=QUOTAS)
+@pytest.mark.parametrize(("groups", "files"), VERSIONS.values(), ids=VERSIONS)
+def test_a_quota_is_shown_for_either_version_of_control_groups(
+    step: StepTemplate, groups: str, files: dict[str, str], tmp_path: Path
+) -> None:
+    root, own = tmp_path / "cgroup", tmp_path / "self"
+    own.write_text(groups)
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    script = step.argv[2].replace("/proc/self/cgroup", str(own)).replace("/sys/fs/cgroup", str(root))
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+    assert ":400000" in done.stdout
+    assert ("nr_throttled 3" in done.stdout) == any(name.endswith("cpu.stat") for name in files)
+
+
+def test_frequencies_are_shown_of_every_cpu_not_of_the_first() -> None:
+    """The finding names the CPU, and it is seldom the first."""
+    first = re.compile(r"policy0|/cpu0/")
+    assert [id for id, step in SCRIPTS.items() if "cpufreq" in step.argv[2] and first.search(step.argv[2])] == []
