@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tests.compose.plan import Plan, Thread
+from tests.compose.steps import ended, nothing, reading, returned
 
 # That a socket's memory moves, its channels shared out among its nodes: four fifths of eight DDR4-3200, twelve
 # DDR5-4800 or twelve DDR5-6000.
@@ -17,60 +18,32 @@ _INCREMENTS = 60_000
 
 def document(plan: Plan, params: Sequence[str]) -> dict[str, Any]:
     """Of selftest cpu.memory, without its name."""
-    faults = plan.machine.selftest
-    if faults.no_library or faults.all_busy:
-        why = "the native kernels are not in this installation" if faults.no_library else "every CPU is in use"
-        given = {"lacks": why, "busy": None} if faults.no_library else {"lacks": None, "busy": why}
-        steps = dict.fromkeys(("triad", "matrix", "chase", "sharing"), _ended("failed", why))
-        return {**given, **steps, "sharers_busy": []}
+    if (without := nothing(plan)) is not None:
+        steps = dict.fromkeys(("triad", "matrix", "chase", "sharing"), ended("failed"))
+        return {**without, **steps, "sharers_busy": []}
     return {
         "lacks": None,
         "busy": None,
-        "triad": _returned({"nodes": [_node(plan, node) for node in _with_cpus(plan)]})
+        "triad": returned({"nodes": [_node(plan, node) for node in _with_cpus(plan)]})
         if "triad" in params
-        else _ended("not-offered", "the kernel does not offer AVX2 and FMA"),
+        else ended("not-offered", "the kernel does not offer AVX2 and FMA"),
         "matrix": _matrix(plan, params),
-        "chase": _returned(_latency(plan)),
+        "chase": returned(_latency(plan)),
         "sharing": _sharing(plan),
-        "sharers_busy": [plan.online[1].id] if faults.memory.sharers_busy else [],
+        "sharers_busy": [plan.online[1].id] if plan.machine.selftest.memory.sharers_busy else [],
     }
 
 
 def pattern(plan: Plan, params: Sequence[str]) -> dict[str, Any]:
     """Of selftest cpu.pattern, without its name."""
-    faults = plan.machine.selftest
-    if faults.no_library or faults.all_busy:
-        why = "the native kernels are not in this installation" if faults.no_library else "every CPU is in use"
-        given = {"lacks": why, "busy": None} if faults.no_library else {"lacks": None, "busy": why}
-        return {**given, "room_kib": 0, "workers": []}
+    if (without := nothing(plan)) is not None:
+        return {**without, "room_kib": 0, "workers": []}
     workers = [_pattern(plan, thread) for thread in plan.online if thread.thread == 0][:64]
     return {"lacks": None, "busy": None, "room_kib": plan.memory_kib // 8, "workers": workers}
 
 
-def _returned(result: object) -> dict[str, Any]:
-    return {"ended": "returned", "detail": None, "result": result}
-
-
-def _ended(ended: str, detail: str | None) -> dict[str, Any]:
-    return {"ended": ended, "detail": detail, "result": None}
-
-
 def _with_cpus(plan: Plan) -> list[int]:
     return [node.id for node in plan.nodes if node.cpus]
-
-
-def _reading(plan: Plan, seconds: float) -> dict[str, Any]:
-    """Undisturbed, unless something else runs on every CPU."""
-    disturbed = plan.machine.selftest.disturbed
-    return {
-        "best_s": seconds,
-        "median_s": seconds * 1.02,
-        "slices": 3,
-        "attempts": 3 if disturbed else 1,
-        "cpu_share": 0.5 if disturbed else 1.0,
-        "involuntary": 4 if disturbed else 0,
-        "stolen_s": 0.0,
-    }
 
 
 def _gb_s(plan: Plan, node: int) -> float:
@@ -84,7 +57,7 @@ def _node(plan: Plan, node: int) -> dict[str, Any]:
     faults = plan.machine.selftest.memory
     cpus = [thread.id for thread in plan.online if thread.node == node and thread.thread == 0][:32]
     wrong = 3 if node in faults.wrong_nodes else 0
-    killed = [{"cpu": cpus[-1], **_ended("SIGBUS", None)}] if node in faults.killed_on else []
+    killed = [{"cpu": cpus[-1], **ended("SIGBUS")}] if node in faults.killed_on else []
     rate = _gb_s(plan, node)
     return {
         "node": node,
@@ -92,8 +65,8 @@ def _node(plan: Plan, node: int) -> dict[str, Any]:
         "array_kib": 16384,
         "died": killed,
         "placed": [] if faults.binding_refused else [node],
-        "plain": _reading(plan, 4 / 3 / rate),
-        "streaming": _reading(plan, 1 / rate),
+        "plain": reading(plan, 4 / 3 / rate),
+        "streaming": reading(plan, 1 / rate),
         "compared": 4 * 1024 * 1024 * len(cpus),
         "wrong": wrong,
         "first_wrong": [{"cpu": cpus[0], "element": 77}] if wrong else [],
@@ -105,20 +78,20 @@ def _node(plan: Plan, node: int) -> dict[str, Any]:
 def _matrix(plan: Plan, params: Sequence[str]) -> dict[str, Any]:
     nodes, faults = _with_cpus(plan), plan.machine.selftest.memory
     if "triad" not in params:
-        return _ended("not-offered", "the kernel does not offer AVX2 and FMA")
+        return ended("not-offered", "the kernel does not offer AVX2 and FMA")
     if len(nodes) < 2:
-        return _ended("one-node", "there is one NUMA node with CPUs that nobody uses")
+        return ended("one-node", "there is one NUMA node with CPUs that nobody uses")
     if len(nodes) > 8 and "deep" not in params:
-        return _ended("not-asked", f"between {len(nodes)} nodes it takes long: run at level deep")
+        return ended("not-asked", f"between {len(nodes)} nodes it takes long: run at level deep")
     if faults.binding_refused:
-        refused = _ended("denied", "the kernel refused to take memory from node 0")
-        return _returned({"cells": [{"cpu_node": nodes[0], "memory_node": nodes[0], **refused}]})
+        refused = ended("denied", "the kernel refused to take memory from node 0")
+        return returned({"cells": [{"cpu_node": nodes[0], "memory_node": nodes[0], **refused}]})
     cells = []
     for cpu in nodes:
         for memory in nodes:
             rate = 25.0 if cpu == memory else 40.0 if (cpu, memory) in faults.remote_faster else 18.0
-            cells.append({"cpu_node": cpu, "memory_node": memory, **_returned(_reading(plan, 1 / rate))})
-    return _returned({"cells": cells})
+            cells.append({"cpu_node": cpu, "memory_node": memory, **returned(reading(plan, 1 / rate))})
+    return returned({"cells": cells})
 
 
 def _latency(plan: Plan) -> dict[str, Any]:
@@ -133,9 +106,9 @@ def _latency(plan: Plan) -> dict[str, Any]:
         small = pages == "small" or not huge
         memory = _SMALL_PAGES_NS if small else _MEMORY_NS
         ns = 1.2 if kib <= 16 else _SECOND_NS if kib <= 256 else _THIRD_NS if kib <= share else memory
-        reading = _reading(plan, 1e-9 * ns * _HOPS)
+        walked = reading(plan, 1e-9 * ns * _HOPS)
         lost = 2 if faults.walks_lost and kib > 65536 else 0
-        return {"bytes": kib << 10, "pages": pages, "hops": _HOPS, "lost": lost, "reading": reading}
+        return {"bytes": kib << 10, "pages": pages, "hops": _HOPS, "lost": lost, "reading": walked}
 
     return {
         "cpu": cpu.id,
@@ -152,13 +125,13 @@ def _sharing(plan: Plan) -> dict[str, Any]:
     faults = plan.machine.selftest.memory
     pair = [thread.id for thread in plan.online if thread.thread == 0][:2]
     if len(pair) < 2:
-        return _ended("no-pair", "it takes two CPUs of different cores that nobody uses")
+        return ended("no-pair", "it takes two CPUs of different cores that nobody uses")
     near_ns = 7.0 if faults.one_core else 38.0
     distances = [
-        {"bytes": bytes, "reading": _reading(plan, 1e-9 * ns * _INCREMENTS)}
+        {"bytes": bytes, "reading": reading(plan, 1e-9 * ns * _INCREMENTS)}
         for bytes, ns in ((8, near_ns), (64, 7.0), (128, 6.9))
     ]
-    return _returned(
+    return returned(
         {
             "cpus": pair,
             "increments": _INCREMENTS,
@@ -174,9 +147,9 @@ def _sharing(plan: Plan) -> dict[str, Any]:
 def _pattern(plan: Plan, thread: Thread) -> dict[str, Any]:
     faults = plan.machine.selftest.memory
     if thread.id in faults.pattern_killed:
-        return {"cpu": thread.id, **_ended("SIGBUS", None)}
+        return {"cpu": thread.id, **ended("SIGBUS")}
     if faults.no_room:
-        return {"cpu": thread.id, **_ended("memory", "1 MiB may be taken without harm to others")}
+        return {"cpu": thread.id, **ended("memory", "1 MiB may be taken without harm to others")}
     word = {
         "pattern": "walking-one",
         "offset": 0x2A7F0,
@@ -195,4 +168,4 @@ def _pattern(plan: Plan, thread: Thread) -> dict[str, Any]:
         "noticed": 47 if thread.id in faults.pattern_blind else 48,
         "nodes": [thread.node],
     }
-    return {"cpu": thread.id, **_returned(result)}
+    return {"cpu": thread.id, **returned(result)}

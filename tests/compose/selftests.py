@@ -11,6 +11,7 @@ from tests.compose import compute, cores, cpuid, memory
 from tests.compose.plan import Plan
 from tests.compose.products import rocm_release
 from tests.compose.rocm import root_of
+from tests.compose.steps import NO_KERNELS, ended, returned
 
 # Size in bytes of the buffers that the alignment self-test holds, and how many at once.
 _SIZES = ((64, 32), (1024, 32), (4096, 32), (65536, 32), (1 << 20, 16), (4 << 20, 8), (64 << 20, 4))
@@ -43,17 +44,13 @@ def selftest(plan: Plan, name: str, params: Sequence[str], python: str | None) -
     return SelfTestResult(name=name, params=tuple(params), python=python, result=result)
 
 
-def _ended(result: object) -> dict[str, Any]:
-    return {"ended": "returned", "detail": None, "result": result}
-
-
 def _isa(plan: Plan, params: Sequence[str]) -> dict[str, Any]:
     leaves, xcr0 = cpuid.leaves(plan)
-    read = _ended({"leaves": leaves, "xcr0": xcr0})
-    refused = {"ended": "denied", "detail": "[Errno 13] Permission denied", "result": None}
+    read = returned({"leaves": leaves, "xcr0": xcr0})
+    refused = ended("denied", "[Errno 13] Permission denied")
     lacks = plan.machine.selftest.no_library
     return {
-        "lacks": "the native kernels are not in this installation" if lacks else None,
+        "lacks": NO_KERNELS if lacks else None,
         "kernels": [] if lacks else [{"name": name, **_kernel(plan, name)} for name in params],
         "cpuid": refused if plan.machine.selftest.cpuid_refused else read,
     }
@@ -65,11 +62,11 @@ def _kernel(plan: Plan, name: str) -> dict[str, Any]:
     ends = {"SIGILL": faults.illegal_instruction, "SIGBUS": faults.killed, "timeout": faults.never_ends}
     for end, names in ends.items():
         if name in names:
-            return {"ended": end, "detail": None, "result": None}
+            return ended(end)
     registers, lanes = 12, _LANES.get(name, 16)
     wrong = name in faults.wrong_result
     planted = registers * lanes
-    return _ended(
+    return returned(
         {
             "registers": registers,
             "lanes": lanes,
@@ -102,7 +99,7 @@ def _alignment(plan: Plan, params: Sequence[str]) -> dict[str, Any]:
     }
     times = {0: 2.1e-10, 1: 4.0e-10, 8: 4.0e-10, 16: 4.0e-10, 32: 2.1e-10, 63: 4.0e-10}
     loads = {"width": int(params[0]), "by_offset": [{"offset": o, "seconds": s} for o, s in times.items()]}
-    return {"allocator": _ended(allocator), "loads": _ended(loads)}
+    return {"allocator": returned(allocator), "loads": returned(loads)}
 
 
 def _numpy(plan: Plan, params: Sequence[str]) -> dict[str, Any]:
@@ -122,5 +119,5 @@ def _miopen(plan: Plan, params: Sequence[str]) -> dict[str, Any]:
     for rocm in plan.machine.rocm:
         if path.startswith((f"{root_of(rocm)}/", "/opt/rocm/lib")):
             version = rocm.miopen_says or rocm_release(rocm.miopen_of or rocm.version).miopen
-            return _ended({"version": version})
-    return {"ended": "failed", "detail": f"OSError: {path}: cannot open shared object file", "result": None}
+            return returned({"version": version})
+    return ended("failed", f"OSError: {path}: cannot open shared object file")
