@@ -37,7 +37,7 @@ from amdcheck.knowledge.isa import isa_table
 from amdcheck.knowledge.selftests import limit
 from amdcheck.selftest.buffer import Buffer, Pages
 from amdcheck.selftest.library import Library, Product, load
-from benchmarks.timing import print_table
+from benchmarks.timing import offered_flags, print_table, processor
 
 SERIES = 3
 CALLS = 3  # of each contender in a group
@@ -252,20 +252,13 @@ def measure_apart(target: Target, *, quick: bool) -> list[Series]:
 # ---- All kernels ----
 
 
-def this_processor() -> tuple[str, frozenset[str]]:
-    """Its name and its flags, by /proc/cpuinfo."""
-    text = Path("/proc/cpuinfo").read_text()
-    name, flags = (re.search(rf"^{key}\s*: (.*)$", text, re.M) for key in ("model name", "flags"))
-    return (name[1] if name else "unnamed processor", frozenset(flags[1].split() if flags else ()))
-
-
 def shown(ratio: Ratio | None) -> str:
     return "-" if ratio is None else f"{ratio.median:.3f} [{ratio.low:.3f}..{ratio.high:.3f}]"
 
 
 def products(*, quick: bool) -> bool:
     """Measure and print every kernel that this processor offers; whether all keep their budget."""
-    processor, flags = this_processor()
+    flags = offered_flags()
     rows = [("kernel", "n", "own", "ceiling", "own / ceiling", "budget", "own / OpenBLAS", "own / oneDNN", "CPU share")]
     figures: dict[str, object] = {}
     missed = False
@@ -287,7 +280,7 @@ def products(*, quick: bool) -> bool:
         elif slow:
             missed = True
     title = "matrix products on one CPU, in 10^9 operations a second"
-    print_table(f"{title}, {processor}", rows, {**figures, "within_budget": not missed})
+    print_table(f"{title}, {processor()}", rows, {**figures, "within_budget": not missed})
     return not missed
 
 
@@ -366,7 +359,7 @@ def triads(source: Path) -> bool:
     kept = ratios["plain stores"].median >= TRIAD_GATE
     title = f"triad beside the code of STREAM, no STREAM benchmark result, arrays of {8 * count >> 20} MiB"
     figures = {name: msgspec.to_builtins(ratio) for name, ratio in ratios.items() if name != "STREAM"}
-    print_table(f"{title}, {this_processor()[0]}", rows, {**figures, "within_budget": kept})
+    print_table(f"{title}, {processor()}", rows, {**figures, "within_budget": kept})
     return kept
 
 

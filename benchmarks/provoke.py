@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,12 +17,15 @@ from msgspec.structs import replace
 from amdcheck.engine.injection import FactStore
 from amdcheck.engine.registry import all_checks
 from amdcheck.engine.selection import select
+from amdcheck.host.apart import apart as asked_apart
 from amdcheck.host.live import LiveHost
 from amdcheck.host.processes import die_with_parent
 from amdcheck.host.protocol import READ_LIMIT, Host, SelfTest, SelfTestResult
 from amdcheck.model.expectations import Expectations
 from amdcheck.model.finding import HOST, Finding, skipped
 from amdcheck.model.value import Known, Unknown, Value
+
+_STEP_SECONDS = 300.0  # of a step that runs self-tests again and again
 
 
 class Unavailable(Exception):
@@ -39,12 +41,6 @@ def findings(globs: Sequence[str], host: Host | None = None, *, allow_busy: bool
         reason = check.applies(**facts.supply(check.applies_parameters)) if check.applies else None
         found += [skipped(check.id, HOST, reason)] if reason else check.function(**facts.supply(check.parameters))
     return found
-
-
-def offered_flags() -> frozenset[str]:
-    """The flags of this machine's first processor."""
-    match = re.search(r"^flags\s*:(.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-    return frozenset(match[1].split()) if match else frozenset()
 
 
 class Substituted(LiveHost):
@@ -173,22 +169,5 @@ def _new_group(cpus: float) -> tuple[Path, Path, dict[str, str]]:
 
 def apart(step: Callable[[], list[Finding]]) -> list[Finding]:
     """What a step finds in a process of its own, which may limit itself. Raises RuntimeError when it broke."""
-    ours, theirs = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            os.close(ours)
-            with os.fdopen(theirs, "wb") as file:
-                file.write(msgspec.msgpack.encode(step()))
-            os._exit(0)
-        except BaseException as error:
-            print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        finally:
-            os._exit(1)
-    os.close(theirs)
-    with os.fdopen(ours, "rb") as file:
-        said = file.read()
-    _, status = os.waitpid(child, 0)
-    if status != 0:
-        raise RuntimeError(f"the step ended with {os.waitstatus_to_exitcode(status)}")
+    said = asked_apart(lambda: msgspec.msgpack.encode(step()), seconds=_STEP_SECONDS)
     return msgspec.msgpack.decode(said, type=list[Finding])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import statistics
 import subprocess
 import sys
@@ -67,6 +68,21 @@ def machine() -> str:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 30
     system = f"{platform.system()} {platform.release()}"
     return f"{os.cpu_count()} CPUs, {memory} GiB, {system}, Python {platform.python_version()}"
+
+
+def processor() -> str:
+    """The name of this machine's first processor."""
+    return _first("model name") or "unnamed processor"
+
+
+def offered_flags() -> frozenset[str]:
+    """The flags of this machine's first processor, empty where /proc/cpuinfo prints none."""
+    return frozenset(_first("flags").split())
+
+
+def _first(key: str) -> str:
+    match = re.search(rf"^{key}\s*: *(.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    return match[1] if match else ""
 
 
 def print_table(title: str, rows: Sequence[Sequence[str]], data: Mapping[str, object]) -> None:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import sys
 import time
 from collections import Counter
@@ -31,8 +30,8 @@ from amdcheck.host.protocol import Host
 from amdcheck.knowledge.isa import isa_table
 from amdcheck.model.finding import Finding
 from amdcheck.selftest.idle import Busy, idle_cpus
-from benchmarks.provoke import Masked, Substituted, Unavailable, cpu_quota, findings, hogs, offered_flags
-from benchmarks.timing import machine, print_table
+from benchmarks.provoke import Masked, Substituted, Unavailable, cpu_quota, findings, hogs
+from benchmarks.timing import machine, offered_flags, print_table, processor
 
 RUNS, IDLE_RUNS = 100, 1000
 MISSES, ALARMS = 1, 1  # at most, of so many
@@ -263,13 +262,8 @@ def _show(every: list[Fault], tallies: list[Tally], quiet: IdleRuns, *, is_sampl
 def _save(figures: dict[str, object]) -> None:
     RESULTS.mkdir(exist_ok=True)
     today = date.today().isoformat()
-    told = {"benchmark": "truth from noise", "date": today, "machine": machine(), "processor": _processor(), **figures}
+    told = {"benchmark": "truth from noise", "date": today, "machine": machine(), "processor": processor(), **figures}
     (RESULTS / f"{today}-truth.json").write_text(json.dumps(told, indent=2) + "\n")
-
-
-def _processor() -> str:
-    match = re.search(r"^model name\s*: *(.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-    return match[1] if match else "unknown"
 
 
 if __name__ == "__main__":

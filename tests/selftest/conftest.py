@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
-from pathlib import Path
 from typing import NoReturn
 
 import pytest
 
 from amdcheck.selftest.library import Library, load
+from benchmarks.timing import offered_flags as offered_flags
 
 
 def tool(name: str, package: str) -> str:
@@ -25,12 +25,6 @@ def missing(message: str) -> NoReturn:
     if os.environ.get("CI") == "true":
         pytest.fail(message)
     pytest.skip(message)
-
-
-def offered_flags() -> frozenset[str]:
-    """The flags of this machine's first processor, empty where /proc/cpuinfo prints none."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    return next((frozenset(line.partition(":")[2].split()) for line in lines if line.startswith("flags")), frozenset())
 
 
 @pytest.fixture(scope="session")

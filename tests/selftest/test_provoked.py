@@ -23,9 +23,8 @@ from benchmarks.provoke import (
     findings,
     has_cgroups,
     hogs,
-    offered_flags,
 )
-from tests.selftest.conftest import missing
+from tests.selftest.conftest import missing, offered_flags
 
 pytestmark = [
     pytest.mark.live,
