@@ -41,13 +41,15 @@ class NodeBandwidth(Struct, frozen=True, kw_only=True):
     """The triad on one NUMA node by all of its workers at once, each on arrays of its own.
 
     `plain` and `streaming` are seconds for AMOUNT bytes as STREAM counts them, by stores through the caches and past
-    them. `placed`: the nodes that the arrays lie on, empty where the kernel does not say. `compared` elements, of
-    which `wrong`; `planted` errors, of which the comparison `noticed` so many.
+    them. `no_room_kib`: there was no room for arrays of that size, smaller ones lie in the caches and tell no rate.
+    `placed`: the nodes that the arrays lie on, empty where the kernel does not say. `compared` elements, of which
+    `wrong`; `planted` errors, of which the comparison `noticed` so many.
     """
 
     node: int
     cpus: tuple[int, ...]
     array_kib: int
+    no_room_kib: int | None
     died: tuple[WorkerEnd, ...]
     placed: tuple[int, ...]
     plain: Reading | None

@@ -25,7 +25,9 @@ DEEP_DEADLINE_S = 20.0
 WITHIN = 0.8  # of a step's deadline for its own processes: a step that is killed has told nothing of them
 MOST_WORKERS = {"standard": 32, "deep": 128}  # of one node
 MOST_ARRAY = {"standard": 32 << 20, "deep": 256 << 20}
-TIMES_CACHE = 4  # an array is so much larger than the share of the cache that its core has
+TIMES_CACHE = 4  # an array is so much larger than the share of the caches that its core has
+# Two of the three arrays are read, and stores may go past the caches: what comes round is four times the share then.
+LEAST_TIMES_CACHE = 2
 UNKNOWN_SHARE = 8 << 20
 MATRIX_ARRAY = 32 << 20
 MOST_NODES = {"standard": 8, "deep": 64}
@@ -119,8 +121,9 @@ def _matrix(library: Library, asked: Asked, node_cpu: dict[int, int], deadline_s
         return _not_run("one-node", "there is one NUMA node with CPUs that nobody uses")
     if len(node_cpu) > MOST_NODES[asked.level]:
         return _not_run("not-asked", f"between {len(node_cpu)} nodes it takes long: run at level deep")
+    size = max(MATRIX_ARRAY, *(_least_array(asked, cpu, [cpu]) for cpu in node_cpu.values()))
     within_s = WITHIN * deadline_s
-    return isolated(lambda: triad.matrix(library, node_cpu, MATRIX_ARRAY, deadline_s=within_s), deadline_s=deadline_s)
+    return isolated(lambda: triad.matrix(library, node_cpu, size, deadline_s=within_s), deadline_s=deadline_s)
 
 
 def workers(asked: Asked, idle: Sequence[int]) -> triad.Plan:
@@ -133,14 +136,18 @@ def workers(asked: Asked, idle: Sequence[int]) -> triad.Plan:
         if (here := [cpu for cpu in idle if cpu in cpus])
     }
     working = [cpu for cpus in chosen.values() for cpu in cpus]
-    arrays = {}
-    for cpu in working:
-        part = asked.slice_of(cpu)
-        share = UNKNOWN_SHARE if part is None else (part[0] << 10) // sum(other in part[1] for other in working)
-        arrays[cpu] = min(
-            MOST_ARRAY[asked.level], max(triad.LEAST_ARRAY, TIMES_CACHE * share // triad.CHUNK * triad.CHUNK)
-        )
-    return triad.Plan(node_cpus=chosen, array=arrays)
+    least = {cpu: _least_array(asked, cpu, working) for cpu in working}
+    times = TIMES_CACHE // LEAST_TIMES_CACHE
+    arrays = {cpu: max(size, min(MOST_ARRAY[asked.level], times * size)) for cpu, size in least.items()}
+    return triad.Plan(node_cpus=chosen, array=arrays, least=least)
+
+
+def _least_array(asked: Asked, cpu: int, working: Sequence[int]) -> int:
+    """Bytes of an array that does not stay in the second level and the share of the third that this CPU has."""
+    part = asked.slice_of(cpu)
+    share = UNKNOWN_SHARE if part is None else (part[0] << 10) // sum(other in part[1] for other in working)
+    size = LEAST_TIMES_CACHE * (share + ((asked.l2_kib or 0) << 10))
+    return -(-size // triad.CHUNK) * triad.CHUNK
 
 
 def parse(params: Sequence[str]) -> Asked:

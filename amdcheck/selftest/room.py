@@ -93,7 +93,7 @@ def _text(path: Path) -> str:
 
 def needed(size: int, *, least: int | None = None) -> int:
     """`size`, or less where there is no room for it. Raises MemoryError when there is none for `least`, or for all."""
-    there = room()
-    if there < (size if least is None else least):
-        raise MemoryError(f"{size >> 20} MiB are needed, and {there >> 20} MiB may be taken without harm to others")
+    there, least = room(), size if least is None else least
+    if there < least:
+        raise MemoryError(f"{least >> 20} MiB are needed, and {there >> 20} MiB may be taken without harm to others")
     return min(size, there)

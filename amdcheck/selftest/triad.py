@@ -24,7 +24,7 @@ from amdcheck.selftest.together import Start, together
 WINDOW_S = 0.012
 ATTEMPTS = 3  # windows of each kind, in turn, so that one disturbance does not meet all of them
 DEADLINE_S = 6.0  # of all of it; the first half is for all workers to have filled their arrays
-LEAST_ARRAY = 1 << 20
+LEAST_ARRAY = 1 << 20  # enough to compute on
 CHUNK = 1 << 19  # bytes of each array in one call: some hundred microseconds
 LEAST_CHUNKS = 4  # of a window; with fewer, as in an emulator, what is cut off at its ends is all there is
 # Past a huge page's boundary, so that the three streams do not fall into the same sets and banks.
@@ -37,18 +37,25 @@ SHOWN = 8
 
 
 class Plan(NamedTuple):
-    """Who runs: one CPU of each idle core by NUMA node, and the bytes of an array by CPU."""
+    """Who runs: one CPU of each idle core by NUMA node; by CPU the bytes of an array, and the least that tell a rate.
+
+    With less an array comes from the caches.
+    """
 
     node_cpus: Mapping[int, Sequence[int]]
     array: Mapping[int, int]
+    least: Mapping[int, int]
 
 
 def nodes(library: Library, plan: Plan, *, deadline_s: float = DEADLINE_S) -> Record:
-    """All nodes at once, each with memory of its own. Raises MemoryError, LibraryMissing."""
+    """All nodes at once, each with memory of its own; exactness alone where there is no room for the least arrays.
+
+    Raises MemoryError, LibraryMissing.
+    """
     cpus = [cpu for members in plan.node_cpus.values() for cpu in members]
-    wanted = 3 * sum(plan.array.values())
-    share = needed(wanted, least=3 * LEAST_ARRAY * len(cpus)) / wanted
-    arrays = {cpu: max(LEAST_ARRAY, int(plan.array[cpu] * share) // CHUNK * CHUNK) for cpu in cpus}
+    small = dict.fromkeys(cpus, LEAST_ARRAY)
+    there = needed(3 * sum(plan.array.values()), least=3 * sum(small.values()))
+    arrays = next((sizes for sizes in (plan.array, plan.least) if 3 * sum(sizes.values()) <= there), small)
     ended, stolen = together(
         {cpu: partial(_work, library, cpu, arrays[cpu]) for cpu in cpus},
         ready_s=deadline_s / 2,
@@ -56,19 +63,17 @@ def nodes(library: Library, plan: Plan, *, deadline_s: float = DEADLINE_S) -> Re
         deadline_s=deadline_s,
     )
     return {
-        "nodes": [
-            _node(node, members, {cpu: arrays[cpu] for cpu in members}, ended, stolen)
-            for node, members in plan.node_cpus.items()
-        ]
+        "nodes": [_node(node, members, arrays, plan.least, ended, stolen) for node, members in plan.node_cpus.items()]
     }
 
 
 def matrix(library: Library, node_cpu: Mapping[int, int], size: int, *, deadline_s: float = DEADLINE_S) -> Record:
     """Each node's CPU with each node's memory: in every round each CPU has another node, and each node another CPU.
 
-    A round in which one gives no result is the last: what has to be waited for is waited for once.
+    A round in which one gives no result is the last: what has to be waited for is waited for once. Raises MemoryError.
     """
     ids = list(node_cpu)
+    needed(3 * size * len(ids))
     cells: list[Record] = []
     for shift in range(len(ids)):
         pairs = [(ids[place], ids[(place + shift) % len(ids)]) for place in range(len(ids))]
@@ -196,18 +201,21 @@ def _node(
     node: int,
     members: Sequence[int],
     arrays: Mapping[int, int],
+    least: Mapping[int, int],
     ended: Mapping[int, Ended],
     stolen: Mapping[int, float | None],
 ) -> Record:
     """What the workers of one node gave together."""
     done = {cpu: result for cpu in members if (result := ended[cpu]["result"]) is not None}
     taken = [stolen[cpu] for cpu in done]
-    told = [result["windows"] for result in done.values()]
+    small = any(arrays[cpu] < least[cpu] for cpu in members)
+    told = [] if small else [result["windows"] for result in done.values()]
     whole = sum(s for s in taken if s is not None) if taken and None not in taken else None
     return {
         "node": node,
         "cpus": list(members),
-        "array_kib": min(arrays.values()) >> 10,
+        "array_kib": min(arrays[cpu] for cpu in members) >> 10,
+        "no_room_kib": max(least[cpu] for cpu in members) >> 10 if small else None,
         "died": [{"cpu": cpu, **ended[cpu]} for cpu in members if cpu not in done],
         "placed": sorted({result["placed"] for result in done.values() if result["placed"] is not None}),
         "plain": _reading([windows[0::2] for windows in told], stolen=whole),

@@ -50,7 +50,8 @@ def triad(test: MemorySelfTest, cpu: Cpu, numa: Numa) -> Iterator[Finding]:
     slow-node: one node is plainly slower than the others with as many cores at work. Look for a missing DIMM or
     channel on it (dmidecode), and for corrected errors. remote-faster: a node's own memory is slower than another
     one's, so the nodes are not where the firmware or the hypervisor says. A wrong element takes the machine out of
-    service. Rates that were disturbed are shown as such and not judged. A container without CAP_SYS_NICE may not choose
+    service. Rates that were disturbed are shown as such and not judged. Where there is no room for arrays larger than
+    the caches, sums are compared and no rate is told. A container without CAP_SYS_NICE may not choose
     where its memory lies: what is from node to node is then unknown.
 
     The share of the peak (channels and fastest DIMMs of the EPYC series) is shown and not judged: boards may have
@@ -177,6 +178,10 @@ def _placed(test: MemorySelfTest, node: NodeBandwidth) -> tuple[Evidence, ...]:
 
 
 def _rates(test: MemorySelfTest, node: NodeBandwidth, peak: float | None) -> Iterator[Evidence]:
+    if node.no_room_kib is not None:
+        told = f"not measured: there was no room for arrays of {node.no_room_kib >> 10} MiB, smaller ones lie in caches"
+        yield shown(test.source, told, note="bandwidth", volatile=True)
+        return
     for name, reading in (("plain stores", node.plain), ("streaming stores", node.streaming)):
         if reading is None:
             yield shown(test.source, "nothing was moved in time", note=name, volatile=True)

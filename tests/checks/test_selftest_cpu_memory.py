@@ -145,6 +145,18 @@ def test_a_node_whose_memory_lies_elsewhere_is_not_judged_and_says_so() -> None:
     assert "arrays on node 3" in values(node)
 
 
+def test_a_node_without_room_for_arrays_larger_than_its_caches_is_exact_and_has_no_rate() -> None:
+    def change(said: Document) -> None:
+        nothing = {"array_kib": 1024, "no_room_kib": 65536, "plain": None, "streaming": None}
+        said["triad"]["result"]["nodes"][1] |= nothing
+
+    findings = changed(TRIAD, NPS4, change)
+    node = only(findings, "node1")
+    assert (node.status, node.metrics) == ("pass", ())
+    assert values(node)[-1] == ("not measured: there was no room for arrays of 64 MiB, smaller ones lie in caches")
+    assert brief(findings)["node0"] == "pass ok"
+
+
 def test_a_container_that_may_not_bind_memory_gets_its_nodes_and_is_told_what_is_unknown() -> None:
     findings = faulty(TRIAD, NPS4, "memory-binding-refused")
     assert brief(findings) == {**{f"node{n}": "pass ok" for n in range(4)}, "host": "unknown denied"}

@@ -63,6 +63,7 @@ def _node(plan: Plan, node: int) -> dict[str, Any]:
         "node": node,
         "cpus": cpus,
         "array_kib": 16384,
+        "no_room_kib": None,
         "died": killed,
         "placed": [] if faults.binding_refused else [node],
         "plain": reading(plan, 4 / 3 / rate),

@@ -9,7 +9,7 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from tests.selftest.conftest import missing, offered_flags, tool
 CPUS = sorted(os.sched_getaffinity(0))
 MIB = 1 << 20
 PR_SET_THP_DISABLE = 41
+ONE_WORKER = triad.Plan({0: CPUS[:1]}, {CPUS[0]: MIB}, {CPUS[0]: MIB})
 STEPS = ("triad", "chase", "sharing")
 pytestmark = pytest.mark.skipif(
     not {"avx2", "fma"} <= offered_flags(), reason="the triad is built from AVX2 and FMA, on x86-64"
@@ -70,7 +71,8 @@ def test_this_machine_s_memory_is_exact_and_slower_than_its_cache() -> None:
     is_exact(document)
     (node,) = document["triad"]["result"]["nodes"]
     assert node["cpus"] == idle.one_a_core(CPUS, most=32)
-    assert node["array_kib"] == min(32 * 1024, 4 * 16384 // len(node["cpus"]))
+    assert node["array_kib"] == min(32 * 1024, 4 * (1024 + 16384 // len(node["cpus"])))
+    assert node["no_room_kib"] is None
     assert node["compared"] == 2 * len(node["cpus"]) * node["array_kib"] * 128
     points = document["chase"]["result"]["points"]
     assert [(point["bytes"] // 1024, point["pages"]) for point in points] == [
@@ -224,7 +226,7 @@ def test_an_element_that_the_triad_gets_wrong_is_counted_and_told(library: Libra
     def wrong(**how: Any) -> object:
         return library.time_triad(**{**how, "wrong": 77 if how["wrong"] < 0 else how["wrong"]})
 
-    found = triad.nodes(Forging(library, time_triad=wrong), triad.Plan({0: CPUS[:1]}, {CPUS[0]: MIB}))  # type: ignore[arg-type]
+    found = triad.nodes(Forging(library, time_triad=wrong), ONE_WORKER)  # type: ignore[arg-type]
     (node,) = found["nodes"]
     assert (node["wrong"], node["first_wrong"]) == (2, [{"cpu": CPUS[0], "element": 77}] * 2)
     assert node["compared"] == 2 * MIB // 8
@@ -232,7 +234,7 @@ def test_an_element_that_the_triad_gets_wrong_is_counted_and_told(library: Libra
 
 def test_a_triad_whose_comparison_sees_nothing_notices_nothing(library: Library) -> None:
     forged = Forging(library, triad_differences=lambda a, count: (0, None))
-    (node,) = triad.nodes(forged, triad.Plan({0: CPUS[:1]}, {CPUS[0]: MIB}))["nodes"]  # type: ignore[arg-type]
+    (node,) = triad.nodes(forged, ONE_WORKER)["nodes"]  # type: ignore[arg-type]
     assert (node["planted"], node["noticed"]) == (8, 0)
 
 
@@ -240,7 +242,7 @@ def test_a_triad_that_does_not_write_its_last_elements_is_wrong(library: Library
     def short(**how: Any) -> object:
         return library.time_triad(**{**how, "count": how["count"] - 8})
 
-    (node,) = triad.nodes(Forging(library, time_triad=short), triad.Plan({0: CPUS[:1]}, {CPUS[0]: MIB}))["nodes"]  # type: ignore[arg-type]
+    (node,) = triad.nodes(Forging(library, time_triad=short), ONE_WORKER)["nodes"]  # type: ignore[arg-type]
     assert node["wrong"] == 16
 
 
@@ -256,7 +258,7 @@ def test_windows_count_what_was_moved_inside_them_and_no_more(
     library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(triad, "WINDOW_S", 0.3)  # on a busy machine a worker may get no time in a short one
-    (node,) = triad.nodes(library, triad.Plan({0: CPUS[:1]}, {CPUS[0]: 4 * MIB}))["nodes"]
+    (node,) = triad.nodes(library, triad.Plan({0: CPUS[:1]}, {CPUS[0]: 4 * MIB}, {CPUS[0]: 4 * MIB}))["nodes"]
     for kind in ("plain", "streaming"):
         assert node[kind]["slices"] == triad.ATTEMPTS
         assert 1e7 < 1 / node[kind]["best_s"] * 1e9 < 1e13  # bytes a second
@@ -269,7 +271,7 @@ def test_a_window_of_too_few_chunks_tells_no_rate(library: Library) -> None:
         time.sleep(triad.WINDOW_S / 2)
         return library.time_triad(**how)
 
-    (node,) = triad.nodes(Forging(library, time_triad=slow), triad.Plan({0: CPUS[:1]}, {CPUS[0]: MIB}))["nodes"]  # type: ignore[arg-type]
+    (node,) = triad.nodes(Forging(library, time_triad=slow), ONE_WORKER)["nodes"]  # type: ignore[arg-type]
     assert (node["plain"], node["streaming"], node["wrong"]) == (None, None, 0)
 
 
@@ -450,16 +452,86 @@ def test_parameters_say_what_the_machine_is() -> None:
     assert asked() == cpu_memory.Asked("standard", False, False, None, None, [], {})
 
 
+def mib(sizes: Mapping[int, int]) -> dict[int, float]:
+    return {cpu: size / MIB for cpu, size in sizes.items()}
+
+
 def test_arrays_are_four_times_the_share_of_the_slice_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(idle, "core_of", str)
-    plan = cpu_memory.workers(asked("l3=32768:0-7;98304:8-15", "node0=0-15"), range(16))
+    plan = cpu_memory.workers(asked("l2=1024", "l3=32768:0-7;65536:8-15", "node0=0-15"), range(16))
     assert plan.node_cpus == {0: list(range(16))}
-    assert {cpu: size // MIB for cpu, size in plan.array.items()} == {
-        **dict.fromkeys(range(8), 16),
-        **dict.fromkeys(range(8, 16), 32),
-    }
-    assert cpu_memory.workers(asked("node0=0"), [0]).array == {0: 32 * MIB}
-    assert cpu_memory.workers(asked("deep", "l3=98304:0-7"), [3, 0]).array == {0: 192 * MIB, 3: 192 * MIB}
+    assert mib(plan.array) == {**dict.fromkeys(range(8), 20), **dict.fromkeys(range(8, 16), 32)}
+    assert mib(plan.least) == {**dict.fromkeys(range(8), 10), **dict.fromkeys(range(8, 16), 18)}
+    assert mib(cpu_memory.workers(asked("node0=0"), [0]).array) == {0: 32}
+    assert mib(cpu_memory.workers(asked("deep", "l3=98304:0-7"), [3, 0]).array) == {0: 192, 3: 192}
+
+
+@pytest.mark.parametrize("level", ["standard", "deep"])
+@pytest.mark.parametrize(
+    ("slices", "kib", "cpus"),
+    [
+        pytest.param(1, 98304, [0], id="one idle core of a stacked cache"),
+        pytest.param(1, 98304, range(8), id="all cores of a stacked cache"),
+        pytest.param(24, 98304, range(192), id="a machine of stacked caches, thinned out"),
+        pytest.param(24, 32768, range(384), id="384 cores"),
+        pytest.param(24, 32768, range(0, 384, 16), id="one idle core of each slice"),
+    ],
+)
+def test_what_the_workers_of_a_slice_read_is_four_times_the_slice(
+    level: str, slices: int, kib: int, cpus: Sequence[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However few of its cores are idle, however little room there is: else it is the slice that is measured."""
+    monkeypatch.setattr(idle, "core_of", str)
+    each = (max(cpus) + slices) // slices
+    parts = [range(part * each, (part + 1) * each) for part in range(slices)]
+    words = ";".join(f"{kib}:{part[0]}-{part[-1]}" for part in parts)
+    plan = cpu_memory.workers(asked(level, f"l3={words}", f"node0=0-{max(cpus)}"), cpus)
+    for part in parts:
+        read = [2 * plan.least[cpu] for cpu in part if cpu in plan.least]
+        assert not read or sum(read) >= 4 * kib << 10
+    assert all(plan.array[cpu] >= size for cpu, size in plan.least.items())
+
+
+@pytest.mark.parametrize(
+    ("mib_there", "array_kib", "no_room_kib"),
+    [(12, 4096, None), (11, 2048, None), (6, 2048, None), (5, 1024, 2048)],
+)
+def test_arrays_for_which_there_is_no_room_tell_no_rate(
+    mib_there: int, array_kib: int, no_room_kib: int | None, library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(room, "room", lambda: mib_there * MIB)
+    (node,) = triad.nodes(library, triad.Plan({0: CPUS[:1]}, {CPUS[0]: 4 * MIB}, {CPUS[0]: 2 * MIB}))["nodes"]
+    assert (node["array_kib"], node["no_room_kib"]) == (array_kib, no_room_kib)
+    if no_room_kib is not None:
+        assert (node["plain"], node["streaming"]) == (None, None)
+    assert (node["wrong"], node["compared"]) == (0, 2 * array_kib * 128)
+    monkeypatch.setattr(room, "room", lambda: 2 * MIB)
+    with pytest.raises(MemoryError, match="3 MiB are needed, and 2 MiB may be taken"):
+        triad.nodes(library, ONE_WORKER)
+
+
+def test_the_matrix_takes_what_there_is_room_for_and_arrays_larger_than_a_slice(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = []
+
+    def matrix(library: Library, node_cpu: dict[int, int], size: int, *, deadline_s: float) -> dict[str, Any]:
+        sizes.append(size)
+        return {}
+
+    monkeypatch.setattr(cpu_memory, "isolated", lambda step, deadline_s: step())
+    monkeypatch.setattr(triad, "matrix", matrix)
+    for words in (["l2=1024", "l3=98304:0-7;98304:8-15"], ["l2=512", "l3=8192:0-7;8192:8-15"]):
+        cpu_memory._matrix(library, asked(*words), {0: 0, 1: 8}, 8.0)
+    assert sizes == [194 * MIB, 32 * MIB]
+
+
+def test_a_matrix_without_room_is_told_before_any_memory_is_taken(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(room, "room", lambda: 5 * MIB)
+    with pytest.raises(MemoryError, match="6 MiB are needed, and 5 MiB may be taken"):
+        triad.matrix(library, {0: CPUS[0], 900: CPUS[-1]}, MIB)
 
 
 def test_one_thread_of_each_core_works_and_nodes_in_use_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
