@@ -10,7 +10,7 @@ from amdcheck.facts.selftests import on_x86
 from amdcheck.knowledge.isa import isa_table
 from amdcheck.knowledge.remedies import remedy
 
-from . import not_measured
+from .products import nothing_to_judge
 
 ID = "selftest.cpu.int8-exact"
 
@@ -37,14 +37,11 @@ def int8_exact(test: ComputeSelfTest) -> Iterator[Finding]:
     Source: AMD64 Architecture Programmer's Manual volume 4, VPMADDUBSW; oneDNN developer guide, Nuances of int8
     Computations; measured by this self-test.
     """
-    nothing = not_measured(ID, test)
+    nothing = nothing_to_judge(ID, test)
     if nothing is not None:
         yield nothing
         return
-    if isinstance(test.offered, Unknown):
-        yield undetermined(ID, HOST, "which instruction sets the kernel offers could not be read", because=test.offered)
-        return
-    offered = test.offered.value
+    offered = test.offered.or_none() or ()
     by = next((name for name in (*EXACT, "avx2") if name in offered), None)
     if by is None:
         yield skipped(ID, HOST, "the kernel does not offer AVX2, so that runtimes multiply bytes without it")

@@ -28,21 +28,26 @@ from . import not_measured
 
 def judged(check: str, per_cycle: Mapping[str, float | None], test: ComputeSelfTest) -> Iterator[Finding]:
     """One finding for each instruction set that is named, with the operations a cycle that the product table gives."""
-    nothing = not_measured(check, test)
+    nothing = nothing_to_judge(check, test)
     if nothing is not None:
         yield nothing
         return
-    if isinstance(test.offered, Unknown):
-        yield undetermined(
-            check, HOST, "which instruction sets the kernel offers could not be read", because=test.offered
-        )
-        return
+    offered = test.offered.or_none() or ()
     for name, table in per_cycle.items():
         subject = Subject(kind="cpu", id=name)
-        if name in test.offered.value:
+        if name in offered:
             yield _one(check, name, subject, test, table)
         else:
             yield skipped(check, subject, f"the kernel does not offer {isa_table().isa[name].name}")
+
+
+def nothing_to_judge(check: str, test: ComputeSelfTest) -> Finding | None:
+    """Why no product can be judged: nothing was measured, or it is not known which should have been."""
+    nothing = not_measured(check, test)
+    if nothing is None and isinstance(test.offered, Unknown):
+        message = "which instruction sets the kernel offers could not be read"
+        return undetermined(check, HOST, message, because=test.offered)
+    return nothing
 
 
 def _one(check: str, name: str, subject: Subject, test: ComputeSelfTest, per_cycle: float | None) -> Finding:
