@@ -22,8 +22,9 @@ from amdcheck.selftest.room import be_first_to_go, room
 BUDGET_S = 6.0  # for all blocks of a worker, which begins none that it could not end
 DEADLINE_S = 30.0
 MOST_WORKERS = 64
-BLOCK = 256 << 20  # larger than any cache: what is read back comes from memory
-LEAST_BLOCK = 4 << 20
+BLOCK = 256 << 20
+LEAST_BLOCK = 128 << 20  # larger than the largest slice of an EPYC, 96 MiB: what is read back comes from memory
+TRIAL = 4 << 20
 SHOWN = 8
 SEED = 0x414D44
 ONES = (1 << 64) - 1
@@ -53,7 +54,7 @@ def run(params: tuple[str, ...]) -> Record:
         return {"lacks": None, "busy": str(busy), "room_kib": 0, "workers": []}
     be_first_to_go()
     there = room()
-    cpus = one_a_core(idle, most=max(1, min(MOST_WORKERS, there // LEAST_BLOCK)))
+    cpus = one_a_core(idle, most=max(1, min(MOST_WORKERS, there // BLOCK)))
     share = there // len(cpus)
     began = time.monotonic()
     workers = {cpu: Isolated(partial(judge, library, cpu, share)) for cpu in cpus}
@@ -66,12 +67,23 @@ def run(params: tuple[str, ...]) -> Record:
     }
 
 
-def judge(library: Library, cpu: int, share: int, *, budget_s: float = BUDGET_S, block: int = BLOCK) -> Record:
-    """Every pass over block after block, every word compared; then words planted wrong. Raises MemoryError."""
+def judge(
+    library: Library,
+    cpu: int,
+    share: int,
+    *,
+    budget_s: float = BUDGET_S,
+    least: int = LEAST_BLOCK,
+    block: int = BLOCK,
+) -> Record:
+    """Every pass over block after block, every word compared; then words planted wrong. Raises MemoryError.
+
+    A block has `least` bytes and more, whatever time that takes, and `block` if there is time and room.
+    """
     pin(cpu)
-    if share < LEAST_BLOCK:
-        raise MemoryError(f"{share >> 20} MiB may be taken without harm to others, and less than a block is")
-    size = min(block, share, _tested_in(library, budget_s / 2)) // LEAST_BLOCK * LEAST_BLOCK
+    if share < least:
+        raise MemoryError(f"{share >> 20} MiB may be taken without harm to others, and a block is {least >> 20}")
+    size = max(least, min(block, share, _tested_in(library, budget_s / 2)) // TRIAL * TRIAL)
     began, longest = time.monotonic(), 0.0
     blocks: list[Buffer] = []
     found = _Found(library)
@@ -99,13 +111,13 @@ def judge(library: Library, cpu: int, share: int, *, budget_s: float = BUDGET_S,
 
 
 def _tested_in(library: Library, budget_s: float) -> int:
-    """The bytes for which all passes take so long, by one pass over the smallest block; no less than that."""
+    """The bytes for which all passes take so long, by one pass over a small block."""
     start = time.monotonic()
-    words, (pattern, seed) = LEAST_BLOCK // 8, PASSES[-1]
-    buffer = Buffer(LEAST_BLOCK)
+    words, (pattern, seed) = TRIAL // 8, PASSES[-1]
+    buffer = Buffer(TRIAL)
     library.pattern_fill(buffer.address, words, pattern=pattern, seed=seed)
     library.pattern_differences(buffer.address, words, pattern=pattern, seed=seed)
-    return max(LEAST_BLOCK, int(LEAST_BLOCK * budget_s / (len(PASSES) * (time.monotonic() - start))))
+    return int(TRIAL * budget_s / (len(PASSES) * (time.monotonic() - start)))
 
 
 class _Found:

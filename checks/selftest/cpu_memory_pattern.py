@@ -31,10 +31,11 @@ def memory_pattern(test: PatternSelfTest) -> Iterator[Finding]:
     """Writes patterns into a part of the memory and compares every word that comes back, with all idle cores at once.
 
     Looks at: checkerboards, walking ones and walking zeros, each word's own place, and random words, each pattern
-    with its inversion, in blocks larger than the caches. Wrong bits are planted in every pattern and must be noticed.
-    It takes at most a quarter of what the machine, its control groups and limits have left, and some seconds; should
-    memory run out all the same, the kernel ends this test first. What was tested is in the metrics: a sample, chosen
-    by the kernel, not all of the memory. For that there is memtest86+, and the BIOS's own memory test.
+    with its inversion, in blocks larger than the caches, 128 MiB and more; with less room nothing is tested. Wrong bits
+    are planted in every pattern and must be noticed. It takes at most a quarter of what the machine, its control groups
+    and limits have left, and some seconds; should memory run out all the same, the kernel ends this test first. What
+    was tested is in the metrics: a sample, chosen by the kernel, not all of the memory. For that there is memtest86+,
+    and the BIOS's own memory test.
 
     Why: weights stay in memory for weeks. ECC corrects single bits and reports them; what it miscorrects, and what
     goes wrong between core and memory, is silent, and turns into answers that are slightly wrong for everybody.

@@ -180,15 +180,15 @@ def in_group(group: Path) -> Callable[[], object]:
 
 
 def test_a_control_group_with_little_memory_gets_small_arrays_and_no_process_is_killed() -> None:
-    with memory_limit(400 * MIB) as group:
+    with memory_limit(800 * MIB) as group:
         document = said(arguments("cpu.memory"), before=in_group(group))
         assert all(document[step]["ended"] in ("returned", "no-pair") for step in STEPS), document
         walked, (node,) = document["chase"]["result"], document["triad"]["result"]["nodes"]
         assert 16 * 1024 <= walked["memory_kib"] <= 64 * 1024
-        assert 3 * node["array_kib"] * len(node["cpus"]) <= 100 * 1024
+        assert 3 * node["array_kib"] * len(node["cpus"]) <= 200 * 1024
         patterns = said(arguments("cpu.pattern"), before=in_group(group))
         assert [worker["ended"] for worker in patterns["workers"]] == ["returned"] * len(patterns["workers"])
-        assert 0 < sum(worker["result"]["bytes"] for worker in patterns["workers"]) <= 100 * MIB
+        assert 0 < sum(worker["result"]["bytes"] for worker in patterns["workers"]) <= 200 * MIB
 
 
 def test_a_control_group_without_memory_to_spare_is_told_and_nothing_dies() -> None:
@@ -405,8 +405,8 @@ def test_a_bit_that_flips_in_the_second_block_is_told_with_its_offset(library: L
             ctypes.c_uint64.from_address(address + 8 * flips).value ^= 1 << 40
 
     forged = Forging(library, pattern_fill=fill)
-    block = cpu_pattern.LEAST_BLOCK
-    result = cpu_pattern.judge(forged, CPUS[0], 2 * block, budget_s=30, block=block)  # type: ignore[arg-type]
+    block = cpu_pattern.TRIAL
+    result = cpu_pattern.judge(forged, CPUS[0], 2 * block, budget_s=30, least=block, block=block)  # type: ignore[arg-type]
     assert (result["bytes"], result["wrong"]) == (2 * block, 1)
     assert result["compared"] == 2 * len(cpu_pattern.PASSES) * block // 8
     (word,) = result["first_wrong"]
@@ -427,14 +427,39 @@ def test_every_bit_of_a_word_is_written_both_ways(library: Library) -> None:
 
 
 def test_a_worker_begins_no_block_that_it_could_not_end(library: Library) -> None:
-    block = cpu_pattern.LEAST_BLOCK
-    assert cpu_pattern.judge(library, CPUS[0], 100 * block, budget_s=0, block=block)["bytes"] == block
+    block = cpu_pattern.TRIAL
+    most = 100 * block
+    assert cpu_pattern.judge(library, CPUS[0], most, budget_s=0, least=2 * block, block=most)["bytes"] == 2 * block
 
 
 def test_without_room_for_a_block_there_is_no_test(library: Library) -> None:
-    ended = isolated(lambda: cpu_pattern.judge(library, CPUS[0], MIB), deadline_s=5)
+    ended = isolated(lambda: cpu_pattern.judge(library, CPUS[0], 127 * MIB), deadline_s=5)
     assert (ended["ended"], ended["result"]) == ("memory", None)
-    assert ended["detail"] == "1 MiB may be taken without harm to others, and less than a block is"
+    assert ended["detail"] == "127 MiB may be taken without harm to others, and a block is 128"
+
+
+@pytest.mark.parametrize(
+    ("mib_there", "workers"), [(90_000, 64), (16_384, 64), (1024, 4), (1000, 3), (200, 1), (100, 1)]
+)
+def test_there_are_no_more_workers_than_blocks_larger_than_any_cache(
+    mib_there: int, workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With many small blocks, those of the eight cores of a slice would stay in its 96 MiB."""
+    shares = []
+
+    def judge(library: Library, cpu: int, share: int) -> dict[str, Any]:
+        shares.append(share)
+        return {}
+
+    monkeypatch.setattr(cpu_pattern, "room", lambda: mib_there * MIB)
+    monkeypatch.setattr(cpu_pattern, "idle_cpus", lambda allow_busy: range(384))
+    monkeypatch.setattr(cpu_pattern, "one_a_core", lambda cpus, most: list(cpus[:most]))
+    monkeypatch.setattr(cpu_pattern, "Isolated", lambda step: step())
+    monkeypatch.setattr(cpu_pattern, "judge", judge)
+    monkeypatch.setattr(cpu_pattern, "be_first_to_go", lambda: None)
+    monkeypatch.setattr(cpu_pattern, "all_ended", lambda steps, began, deadline_s: {cpu: {} for cpu in steps})
+    assert len(cpu_pattern.run(())["workers"]) == workers
+    assert shares == [mib_there * MIB // workers] * workers
 
 
 # ---- Who works, and with how much ----
