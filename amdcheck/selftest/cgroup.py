@@ -1,29 +1,55 @@
-"""The CPU quotas that the kernel holds this process to, by the control groups above it; versions 1 and 2."""
+"""The control groups above this process, in versions 1 and 2, and the CPU quotas that they hold it to."""
 
 from __future__ import annotations
 
-import os
+from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 
 from amdcheck.selftest.isolate import Record
 
-# path of the group below the file system's root -> quota in CPUs, times throttled, seconds throttled
+# path of the group's folder -> quota in CPUs, times throttled, seconds throttled
 Quotas = dict[str, tuple[float, int, float]]
+_PROC = Path("/proc")
 
 
-def quotas() -> Quotas:
+def folders(controller: str, *, proc: Path = _PROC) -> Iterator[Path]:
+    """The folder of our group and those above it up to the mount, for a controller, in each version that is mounted.
+
+    In a container our group may not be visible: then the mount stands for it, or a folder is told that is not there.
+    """
+    with suppress(OSError, ValueError):
+        mounts = _mounts(controller, proc)
+        for line in _text(proc / "self" / "cgroup").splitlines():
+            _, controllers, group = line.split(":", 2)
+            kind = "cgroup2" if controllers == "" else "cgroup" if controller in controllers.split(",") else ""
+            if kind in mounts:
+                (root, point), path = mounts[kind], Path(group)
+                visible = path.is_relative_to(root) and ".." not in path.parts
+                below = path.relative_to(root) if visible else Path()
+                yield from (point / part for part in (below, *below.parents))
+
+
+def _mounts(controller: str, proc: Path) -> dict[str, tuple[str, Path]]:
+    """What group is the root of the mount, and where that is, by type of file system."""
+    mounts = {}
+    for line in _text(proc / "self" / "mountinfo").splitlines():
+        left, _, right = line.partition(" - ")
+        kind, *_, options = right.split()
+        if kind == "cgroup2" or (kind == "cgroup" and controller in options.split(",")):
+            root, point = left.split()[3:5]
+            mounts[kind] = root, Path(point)
+    return mounts
+
+
+def quotas(*, proc: Path = _PROC) -> Quotas:
     """Of every group from our own up to the root that has a quota; empty where none has, or it cannot be read."""
     found: Quotas = {}
-    with suppress(OSError, ValueError):
-        for folder, top in _folders():
-            while True:
-                with suppress(OSError, ValueError):
-                    limit = _limit(folder)
-                    if limit is not None:
-                        found[folder] = (limit, *_throttled(folder))
-                if folder == top or len(folder) <= len(top):
-                    break
-                folder = os.path.dirname(folder)
+    for folder in folders("cpu", proc=proc):
+        with suppress(OSError, ValueError):
+            limit = _limit(folder)
+            if limit is not None:
+                found[str(folder)] = (limit, *_throttled(folder))
     return found
 
 
@@ -42,46 +68,22 @@ def tightest(before: Quotas, after: Quotas) -> Record | None:
     }
 
 
-def _folders() -> list[tuple[str, str]]:
-    """Our group's folder and the mount it lies in, for the controller cpu of each version that is mounted."""
-    mounts: dict[str, tuple[str, str]] = {}
-    with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as mountinfo:
-        for line in mountinfo:
-            left, _, right = line.partition(" - ")
-            root, point = left.split()[3:5]
-            kind, _, options = right.split()[:3]
-            if kind == "cgroup2":
-                mounts["2"] = (root, point)
-            elif kind == "cgroup" and "cpu" in options.split(","):
-                mounts["1"] = (root, point)
-    found = []
-    with open("/proc/self/cgroup", encoding="utf-8", errors="replace") as groups:
-        for line in groups:
-            _, controllers, path = line.rstrip("\n").split(":", 2)
-            version = "2" if controllers == "" else "1" if "cpu" in controllers.split(",") else None
-            if version in mounts:
-                root, point = mounts[version]
-                below = os.path.relpath(path, root) if path.startswith(root) else "."
-                found.append((os.path.normpath(os.path.join(point, below)), point))
-    return found
-
-
-def _limit(folder: str) -> float | None:
+def _limit(folder: Path) -> float | None:
     """CPUs, None without a quota. Raises OSError and ValueError."""
-    if os.path.exists(f"{folder}/cpu.max"):
-        quota, period = _text(f"{folder}/cpu.max").split()
+    if (folder / "cpu.max").exists():
+        quota, period = _text(folder / "cpu.max").split()
         return None if quota == "max" else int(quota) / int(period)
-    quota = _text(f"{folder}/cpu.cfs_quota_us")
-    return None if int(quota) < 0 else int(quota) / int(_text(f"{folder}/cpu.cfs_period_us"))
+    quota = _text(folder / "cpu.cfs_quota_us")
+    return None if int(quota) < 0 else int(quota) / int(_text(folder / "cpu.cfs_period_us"))
 
 
-def _throttled(folder: str) -> tuple[int, float]:
+def _throttled(folder: Path) -> tuple[int, float]:
     """Times and seconds that the group was held back: throttled_usec in version 2, throttled_time (ns) in version 1."""
-    lines = dict(line.split() for line in _text(f"{folder}/cpu.stat").splitlines())
+    lines = dict(line.split() for line in _text(folder / "cpu.stat").splitlines())
     seconds = int(lines.get("throttled_usec", 0)) / 1e6 + int(lines.get("throttled_time", 0)) / 1e9
     return int(lines.get("nr_throttled", 0)), seconds
 
 
-def _text(path: str) -> str:
-    with open(path, encoding="ascii", errors="replace") as file:
-        return file.read(1 << 16)
+def _text(path: Path) -> str:
+    with open(path, encoding="utf-8", errors="replace") as file:
+        return file.read(1 << 20)

@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import re
 import resource
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from amdcheck.selftest.cgroup import folders
+
 SHARE = 0.25  # of what is available: the rest stays for who serves
 _NO_LIMIT = 1 << 60  # version 1 writes some 2^63 where there is no limit
+# A control group's limit, what is used of it, and the line of memory.stat that says what the kernel would drop of that.
+_VERSIONS = (
+    ("memory.max", "memory.current", "inactive_file"),
+    ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+)
 _PROC = Path("/proc")
-_CGROUPS = Path("/sys/fs/cgroup")
 _NODES = Path("/sys/devices/system/node")
 
 
-def room(*, proc: Path = _PROC, cgroups: Path = _CGROUPS) -> int:
+def room(*, proc: Path = _PROC) -> int:
     """Bytes that may be taken: a quarter of the least of what the machine, its control groups and limits leave.
 
     Page cache that the kernel would drop counts as available. 0 where nothing says how much there is.
     """
     machine = _amount(proc / "meminfo", "MemAvailable")
     left = [] if machine is None else [machine]
-    left += _left_in_cgroups(proc, cgroups)
+    left += [here for folder in folders("memory", proc=proc) if (here := _left(folder)) is not None]
     soft = resource.getrlimit(resource.RLIMIT_AS)[0]
     if soft != resource.RLIM_INFINITY:
         used = _amount(proc / "self" / "status", "VmSize") or 0
@@ -46,36 +51,13 @@ def be_first_to_go() -> None:
         score.write("1000")
 
 
-def _left_in_cgroups(proc: Path, cgroups: Path) -> Iterator[int]:
-    """What each control group above us leaves of its limit, in version 1 and 2."""
-    for line in _text(proc / "self" / "cgroup").splitlines():
-        _, controllers, path = [*line.split(":", 2), "", "", ""][:3]
-        if controllers == "":
-            tops, names = (cgroups, cgroups / "unified"), ("memory.max", "memory.current", "inactive_file")
-        elif "memory" in controllers.split(","):
-            limits = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-            tops, names = (cgroups / controllers, cgroups / "memory"), limits
-        else:
-            continue
-        for top in tops:
-            for folder in _folders(top, path):
-                left = _left(folder, *names)
-                if left is not None:
-                    yield left
-
-
-def _folders(top: Path, path: str) -> Iterator[Path]:
-    """The group's folder and those above it, down to the mount: in a container the path may not be visible there."""
-    parts = [part for part in path.split("/") if part not in ("", "..")]
-    for depth in range(len(parts), -1, -1):
-        yield top.joinpath(*parts[:depth])
-
-
-def _left(folder: Path, limit: str, usage: str, cache: str) -> int | None:
-    most, used = _text(folder / limit).strip(), _text(folder / usage).strip()
-    if not most.isdecimal() or not used.isdecimal() or int(most) >= _NO_LIMIT:
-        return None  # "max", or no such file: no limit here
-    return int(most) - int(used) + (_amount(folder / "memory.stat", cache) or 0)
+def _left(folder: Path) -> int | None:
+    """What a control group leaves of its limit, None without one: "max" in version 2, a huge number in version 1."""
+    for limit, usage, cache in _VERSIONS:
+        most, used = _text(folder / limit).strip(), _text(folder / usage).strip()
+        if most.isdecimal() and used.isdecimal() and int(most) < _NO_LIMIT:
+            return int(most) - int(used) + (_amount(folder / "memory.stat", cache) or 0)
+    return None
 
 
 def _amount(path: Path, name: str) -> int | None:

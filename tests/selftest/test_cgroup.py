@@ -18,24 +18,62 @@ def group(folder: Path, **files: str) -> None:
         (folder / name.replace("__", ".")).write_text(text)
 
 
-def use(monkeypatch: pytest.MonkeyPatch, folder: Path, top: Path) -> None:
-    monkeypatch.setattr(cgroup, "_folders", lambda: [(str(folder), str(top))])
+def proc(tmp_path: Path, groups: str, *mounts: str) -> Path:
+    """A /proc whose process is in these groups; mounts are "ROOT POINT TYPE OPTIONS", POINT below tmp_path."""
+    folder = tmp_path / "proc" / "self"
+    folder.mkdir(parents=True)
+    lines = ["22 1 0:20 / / rw - ext4 /dev/vda rw"]
+    for mount in mounts:
+        root, point, kind, options = mount.split()
+        lines.append(f"31 22 0:28 {root} {tmp_path / point} rw,nosuid shared:4 - {kind} {kind} {options}")
+    (folder / "mountinfo").write_text("\n".join(lines) + "\n")
+    (folder / "cgroup").write_text(groups)
+    return tmp_path / "proc"
 
 
-def test_version_2_tells_the_quota_of_every_group_above(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    group(tmp_path, cpu__stat=V2_STAT)  # the root has no cpu.max
-    group(tmp_path / "pods", cpu__max="400000 100000\n", cpu__stat=V2_STAT)
-    group(tmp_path / "pods" / "one", cpu__max="max 100000\n", cpu__stat=V2_STAT)
-    use(monkeypatch, tmp_path / "pods" / "one", tmp_path)
-    assert cgroup.quotas() == {str(tmp_path / "pods"): (4.0, 3, 0.12)}
+V2 = "/ cgroup cgroup2 rw,nsdelegate"
 
 
-def test_version_1_writes_minus_one_without_a_quota(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_version_2_tells_the_quota_of_every_group_above(tmp_path: Path) -> None:
+    top = tmp_path / "cgroup"
+    group(top, cpu__stat=V2_STAT)  # the root has no cpu.max
+    group(top / "pods", cpu__max="400000 100000\n", cpu__stat=V2_STAT)
+    group(top / "pods" / "one", cpu__max="max 100000\n", cpu__stat=V2_STAT)
+    assert cgroup.quotas(proc=proc(tmp_path, "0::/pods/one\n", V2)) == {str(top / "pods"): (4.0, 3, 0.12)}
+
+
+def test_version_1_writes_minus_one_without_a_quota(tmp_path: Path) -> None:
+    top = tmp_path / "cpu"
     files = {"cpu__cfs_period_us": "100000\n", "cpu__stat": V1_STAT}
-    group(tmp_path, cpu__cfs_quota_us="-1\n", **files)
-    group(tmp_path / "one", cpu__cfs_quota_us="20000\n", **files)
-    use(monkeypatch, tmp_path / "one", tmp_path)
-    assert cgroup.quotas() == {str(tmp_path / "one"): (0.2, 3, 0.12)}
+    group(top, cpu__cfs_quota_us="-1\n", **files)
+    group(top / "one", cpu__cfs_quota_us="20000\n", **files)
+    there = proc(tmp_path, "4:cpu,cpuacct:/one\n", "/ cpu cgroup rw,cpu,cpuacct")
+    assert cgroup.quotas(proc=there) == {str(top / "one"): (0.2, 3, 0.12)}
+
+
+@pytest.mark.parametrize(
+    ("groups", "mounts", "expected"),
+    [
+        ("0::/\n", [V2], ["cgroup"]),
+        ("0::/a/b\n", [V2], ["cgroup/a/b", "cgroup/a", "cgroup"]),
+        ("0::/docker/x/y\n", ["/docker/x cgroup cgroup2 rw"], ["cgroup/y", "cgroup"]),
+        ("0::/docker/xy\n", ["/docker/x cgroup cgroup2 rw"], ["cgroup"]),  # a container that is not shown its group
+        (
+            "5:cpu:/c\n4:memory:/a\n0::/u\n",
+            ["/ cpu cgroup rw,cpu", "/ mem cgroup rw,memory", "/ unified cgroup2 rw"],
+            ["mem/a", "mem", "unified/u", "unified"],
+        ),
+        ("0::/../sibling\n", [V2], ["cgroup"]),
+        ("4:memory:/a\n", [V2], []),
+        ("4:memory:/a\n", [], []),
+        ("nonsense\n", [V2], []),
+    ],
+)
+def test_each_folder_up_to_the_mount_is_walked_once(
+    groups: str, mounts: list[str], expected: list[str], tmp_path: Path
+) -> None:
+    there = proc(tmp_path, groups, *mounts)
+    assert [str(folder.relative_to(tmp_path)) for folder in cgroup.folders("memory", proc=there)] == expected
 
 
 def test_the_smallest_quota_is_told_with_what_it_did_meanwhile() -> None:
@@ -46,21 +84,14 @@ def test_the_smallest_quota_is_told_with_what_it_did_meanwhile() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "nonsense\n", "a b c\n"])
-def test_files_that_make_no_sense_are_no_quota(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    group(tmp_path, cpu__max=text, cpu__stat=V2_STAT)
-    use(monkeypatch, tmp_path, tmp_path)
-    assert cgroup.quotas() == {}
+def test_files_that_make_no_sense_are_no_quota(tmp_path: Path, text: str) -> None:
+    group(tmp_path / "cgroup", cpu__max=text, cpu__stat=V2_STAT)
+    assert cgroup.quotas(proc=proc(tmp_path, "0::/\n", V2)) == {}
 
 
-def test_a_machine_without_proc_has_no_quota(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unreadable() -> list[tuple[str, str]]:
-        raise FileNotFoundError("/proc/self/mountinfo")
-
-    monkeypatch.setattr(cgroup, "_folders", unreadable)
-    assert cgroup.quotas() == {}
+def test_a_machine_without_proc_has_no_quota(tmp_path: Path) -> None:
+    assert cgroup.quotas(proc=tmp_path) == {}
 
 
 def test_our_own_groups_are_found_below_their_mounts() -> None:
-    for folder, top in cgroup._folders():
-        assert folder == top or folder.startswith(f"{top}/")
-        assert Path(folder).is_dir()
+    assert all(folder.is_dir() for folder in cgroup.folders("cpu"))

@@ -619,13 +619,15 @@ MEMINFO = f"MemTotal: {64 * MIB} kB\nMemAvailable:   {16 * MIB} kB\n"
 def test_a_quarter_of_the_least_that_is_left_may_be_taken(
     groups: str, files: dict[str, str], expected: int, tmp_path: Path
 ) -> None:
-    tree(tmp_path / "proc", {"meminfo": MEMINFO, "self/cgroup": groups})
+    mounts = [("cgroup2", tmp_path / "cgroup", "rw"), ("cgroup", tmp_path / "cgroup" / "memory", "rw,memory")]
+    told = "".join(f"31 22 0:28 / {point} rw - {kind} {kind} {options}\n" for kind, point, options in mounts)
+    tree(tmp_path / "proc", {"meminfo": MEMINFO, "self/cgroup": groups, "self/mountinfo": told})
     tree(tmp_path / "cgroup", files)
-    assert room.room(proc=tmp_path / "proc", cgroups=tmp_path / "cgroup") == expected
+    assert room.room(proc=tmp_path / "proc") == expected
 
 
 def test_where_nothing_says_how_much_there_is_nothing_is_taken(tmp_path: Path) -> None:
-    assert room.room(proc=tmp_path, cgroups=tmp_path) == 0
+    assert room.room(proc=tmp_path) == 0
 
 
 def test_a_node_gives_a_quarter_of_what_is_free_or_cache(tmp_path: Path) -> None:
