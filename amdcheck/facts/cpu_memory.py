@@ -187,6 +187,7 @@ class _Document(GroupDocument, frozen=True, kw_only=True):
     matrix: _MatrixStep
     chase: _LatencyStep
     sharing: _SharingStep
+    nodes_busy: dict[int, tuple[int, ...]]
     sharers_busy: tuple[int, ...]
 
 
@@ -199,8 +200,9 @@ _NO_ROOM = "memory"  # of the matrix: each node's free memory is in use
 class MemorySelfTest(Group, frozen=True, kw_only=True):
     """selftest cpu.memory: idle CPUs, their nodes' bandwidth, one CPU's latencies, and two CPUs on one line.
 
-    `not_run`: the steps that this machine gave no cause for, by name, and why. `sharers_busy`: the CPUs that share
-    the L3 slice with the one whose latencies were measured, and were in use.
+    `not_run`: the steps that this machine gave no cause for, by name, and why. `nodes_busy`: the CPUs of each node that
+    other programs used while bandwidth was measured, for nodes that have such. `sharers_busy`: the CPUs that share the
+    L3 slice with the one whose latencies were measured, and were in use.
     """
 
     bandwidth: Value[Bandwidth]
@@ -208,6 +210,7 @@ class MemorySelfTest(Group, frozen=True, kw_only=True):
     latency: Value[Latency]
     sharing: Value[Sharing]
     not_run: dict[str, str]
+    nodes_busy: dict[int, tuple[int, ...]]
     sharers_busy: tuple[int, ...]
 
     @classmethod
@@ -226,6 +229,7 @@ class MemorySelfTest(Group, frozen=True, kw_only=True):
             latency=step_of(document, lambda d: (d.chase, d.chase.result)),
             sharing=step_of(document, lambda d: (d.sharing, d.sharing.result)),
             not_run={} if known is None else _not_run(known, cpu),
+            nodes_busy={} if known is None else known.nodes_busy,
             sharers_busy=() if known is None else known.sharers_busy,
         )
 

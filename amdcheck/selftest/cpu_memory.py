@@ -64,7 +64,7 @@ def run(params: tuple[str, ...]) -> Record:
 
 def _nothing(why: str) -> Record:
     steps = dict.fromkeys(("triad", "matrix", "chase", "sharing"), _not_run("failed", why))
-    return {**steps, "sharers_busy": []}
+    return {**steps, "nodes_busy": {}, "sharers_busy": []}
 
 
 def _not_run(ended: str, why: str) -> Ended:
@@ -75,11 +75,14 @@ def _steps(library: Library, asked: Asked, idle: Sequence[int]) -> Record:
     deadline_s = DEADLINE_S if asked.level == "standard" else DEEP_DEADLINE_S
     plan = workers(asked, idle)
     node_cpu = {node: cpus[0] for node, cpus in plan.node_cpus.items()}
+    working = {cpu for cpus in plan.node_cpus.values() for cpu in cpus}
+    watch = _Watch()
     if not asked.triad:
         bandwidth = matrix = _not_run("not-offered", "the kernel does not offer AVX2 and FMA")
     else:
         bandwidth = isolated(lambda: triad.nodes(library, plan, deadline_s=WITHIN * deadline_s), deadline_s=deadline_s)
         matrix = _matrix(library, asked, node_cpu, deadline_s)
+    others = [cpu for cpu in watch.busy() if cpu not in working]
     cpu = idle[0]
     part = asked.slice_of(cpu)
     caches = (asked.l1_kib, asked.l2_kib, None if part is None else part[0])
@@ -89,6 +92,7 @@ def _steps(library: Library, asked: Asked, idle: Sequence[int]) -> Record:
     return {
         "triad": bandwidth,
         "matrix": matrix,
+        "nodes_busy": {node: here for node, cpus in asked.nodes.items() if (here := [c for c in others if c in cpus])},
         "chase": latency,
         "sharers_busy": [other for other in watch.busy() if part and other in part[1] and other != cpu],
         "sharing": _not_run("no-pair", "it takes two CPUs of different cores that nobody uses")
@@ -98,7 +102,7 @@ def _steps(library: Library, asked: Asked, idle: Sequence[int]) -> Record:
 
 
 class _Watch:
-    """Which CPUs are in use from now on, ours or not: what they do to a cache is seen by all that share it."""
+    """Which CPUs are in use from now on, ours or not: what they do to a cache or to memory is seen by who shares it."""
 
     def __init__(self) -> None:
         self._before, self._began = self._ticks(), time.monotonic()

@@ -47,6 +47,8 @@ def triad(test: MemorySelfTest, cpu: Cpu, numa: Numa) -> Iterator[Finding]:
     has dropped, a channel that was trained to a lower rate or a node whose memory lies elsewhere costs that much of
     the throughput, and no other number on the machine shows it.
 
+    A node whose CPUs other programs use meanwhile is not judged: they use its memory, too.
+
     slow-node: one node is plainly slower than the others with as many cores at work. Look for a missing DIMM or
     channel on it (dmidecode), and for corrected errors. remote-faster: a node's own memory is slower than another
     one's, so the nodes are not where the firmware or the hypervisor says. A wrong element takes the machine out of
@@ -136,9 +138,9 @@ def _node(test: MemorySelfTest, node: NodeBandwidth, others: list[NodeBandwidth]
             actual=f"{node.noticed} of {node.planted}",
             remedy=remedy(f"{ID}/not-noticed"),
         )
-    seen = (elements, planted, where, *_placed(test, node), *_rates(test, node, peak))
-    metrics = _metrics(node, peak)
-    slower = _of_siblings(node, others)
+    seen = (elements, planted, where, *_in_use(test, node), *_placed(test, node), *_rates(test, node, peak))
+    metrics = () if node.node in test.nodes_busy else _metrics(node, peak)
+    slower = _of_siblings(test, node, others)
     if slower is not None and slower < limit("node-of-siblings").value:
         return warned(
             f"{ID}/slow-node",
@@ -153,20 +155,29 @@ def _node(test: MemorySelfTest, node: NodeBandwidth, others: list[NodeBandwidth]
     return passed(ID, subject, f"the triad is exact on node {node.node}", *seen, metrics=metrics)
 
 
-def _of_siblings(node: NodeBandwidth, others: list[NodeBandwidth]) -> float | None:
+def _of_siblings(test: MemorySelfTest, node: NodeBandwidth, others: list[NodeBandwidth]) -> float | None:
     """Its streaming rate as a share of the median of nodes that can be compared with it; None when there are none."""
     alike = [
         other.streaming.rate(AMOUNT)
         for other in others
-        if other.streaming is not None and len(other.cpus) == len(node.cpus) and _comparable(other)
+        if other.streaming is not None and len(other.cpus) == len(node.cpus) and _comparable(test, other)
     ]
-    if node.streaming is None or not alike or not _comparable(node):
+    if node.streaming is None or not alike or not _comparable(test, node):
         return None
     return node.streaming.rate(AMOUNT) / statistics.median(alike)
 
 
-def _comparable(node: NodeBandwidth) -> bool:
-    return not node.disturbed and node.at_home and not node.died
+def _comparable(test: MemorySelfTest, node: NodeBandwidth) -> bool:
+    return not node.disturbed and node.at_home and not node.died and node.node not in test.nodes_busy
+
+
+def _in_use(test: MemorySelfTest, node: NodeBandwidth) -> tuple[Evidence, ...]:
+    """The CPUs of the node that others used meanwhile."""
+    cpus = test.nodes_busy.get(node.node)
+    if not cpus:
+        return ()
+    told = f"other programs used CPUs {format_cpulist(cpus)}"
+    return (shown(test.source, told, note="and may have used its memory, not judged", volatile=True),)
 
 
 def _placed(test: MemorySelfTest, node: NodeBandwidth) -> tuple[Evidence, ...]:
@@ -213,21 +224,25 @@ def _matrix(test: MemorySelfTest, matrix: Matrix) -> Finding:
         return undetermined(ID, HOST, "the bandwidth from node to node was not measured", because=because)
     rates = {(c.cpu_node, c.memory_node): c.result.rate(AMOUNT) / 1e9 for c in matrix.cells if c.result is not None}
     disturbed = {(c.cpu_node, c.memory_node) for c in matrix.cells if c.result is not None and c.result.disturbed}
+    busy = {pair for pair in rates if not test.nodes_busy.keys().isdisjoint(pair)}
     metrics = tuple(
         Metric(name=f"node{cpu}-from-node{memory}", value=round(rate, 2), unit="GB/s", volatile=True)
         for (cpu, memory), rate in rates.items()
-        if (cpu, memory) not in disturbed
+        if (cpu, memory) not in disturbed | busy
     )
     count = len({cpu for cpu, _ in rates})
     seen = (
         shown(test.source, f"{len(rates)} pairs of {count} nodes, memory placed as bound", volatile=True),
         *((shown(test.source, f"{len(disturbed)} pairs disturbed, not judged", volatile=True),) if disturbed else ()),
+        *((shown(test.source, f"{len(busy)} pairs of nodes in use, not judged", volatile=True),) if busy else ()),
     )
     most = limit("remote-of-local").value
     odd = [
         (cpu, memory)
         for (cpu, memory), rate in rates.items()
-        if not disturbed & {(cpu, memory), (cpu, cpu)} and (cpu, cpu) in rates and rate > most * rates[cpu, cpu]
+        if (disturbed | busy).isdisjoint({(cpu, memory), (cpu, cpu)})
+        and (cpu, cpu) in rates
+        and rate > most * rates[cpu, cpu]
     ]
     if odd:
         told = ", ".join(f"node {memory} is nearer to node {cpu} than its own memory" for cpu, memory in odd[:4])

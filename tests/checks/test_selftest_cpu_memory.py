@@ -117,6 +117,37 @@ def test_a_node_at_half_of_its_siblings_is_told_by_how_much() -> None:
     assert only(findings, "node1").actual == "50 % of their median"
 
 
+def test_a_node_whose_cpus_others_use_is_neither_called_slow_nor_compared_and_says_so() -> None:
+    findings = faulty(TRIAD, NPS4, "node-in-service")
+    assert brief(findings) == {**{f"node{n}": "pass ok" for n in range(4)}, "host": "pass ok"}
+    node = only(findings, "node1")
+    (used,) = [item for item in node.evidence if item.value == "other programs used CPUs 95"]
+    assert used.note == "and may have used its memory, not judged"
+    assert node.metrics == ()
+    host = only(findings)
+    assert "7 pairs of nodes in use, not judged" in values(host)
+    assert len(host.metrics) == 9
+
+    def change(said: Document) -> None:
+        """Of two nodes one is slow, and the other in use: there is nothing to hold it against."""
+        slow(said)
+        said["nodes_busy"] = {"0": [1], "2": [33], "3": [49]}
+
+    assert brief(changed(TRIAD, NPS4, change))["node1"] == "pass ok"
+
+
+@pytest.mark.parametrize("used", [0, 1])
+def test_memory_of_another_node_is_not_nearer_because_the_own_one_is_in_use(used: int) -> None:
+    def change(said: Document) -> None:
+        said["nodes_busy"] = {str(used): [7]}
+        for cell in said["matrix"]["result"]["cells"]:
+            if (cell["cpu_node"], cell["memory_node"]) == (0, 1):
+                for name in ("best_s", "median_s"):
+                    cell["result"][name] /= 4
+
+    assert only(changed(TRIAD, TWO_SOCKETS, change)).status == "pass"
+
+
 def slow(said: Document, **change: Any) -> None:
     """The second node at half of the others', with a change."""
     for kind in ("plain", "streaming"):

@@ -182,6 +182,7 @@ class MemoryTests(_Table, frozen=True, kw_only=True):
     """What is wrong with memory and caches under test; lists name NUMA nodes, or CPUs of cpu.pattern."""
 
     slow_nodes: tuple[int, ...] = ()  # at half of what the others do
+    nodes_busy: tuple[int, ...] = ()  # their last CPU is in use by another program
     wrong_nodes: tuple[int, ...] = ()
     blind_nodes: tuple[int, ...] = ()  # planted errors go unnoticed
     killed_on: tuple[int, ...] = ()  # one worker of the node, by SIGBUS

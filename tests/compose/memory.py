@@ -20,7 +20,7 @@ def document(plan: Plan, params: Sequence[str]) -> dict[str, Any]:
     """Of selftest cpu.memory, without its name."""
     if (without := nothing(plan)) is not None:
         steps = dict.fromkeys(("triad", "matrix", "chase", "sharing"), ended("failed"))
-        return {**without, **steps, "sharers_busy": []}
+        return {**without, **steps, "nodes_busy": {}, "sharers_busy": []}
     return {
         "lacks": None,
         "busy": None,
@@ -30,6 +30,7 @@ def document(plan: Plan, params: Sequence[str]) -> dict[str, Any]:
         "matrix": _matrix(plan, params),
         "chase": returned(_latency(plan)),
         "sharing": _sharing(plan),
+        "nodes_busy": {node: [_last_cpu(plan, node)] for node in plan.machine.selftest.memory.nodes_busy},
         "sharers_busy": [plan.online[1].id] if plan.machine.selftest.memory.sharers_busy else [],
     }
 
@@ -44,6 +45,10 @@ def pattern(plan: Plan, params: Sequence[str]) -> dict[str, Any]:
 
 def _with_cpus(plan: Plan) -> list[int]:
     return [node.id for node in plan.nodes if node.cpus]
+
+
+def _last_cpu(plan: Plan, node: int) -> int:
+    return [thread.id for thread in plan.online if thread.node == node][-1]
 
 
 def _gb_s(plan: Plan, node: int) -> float:

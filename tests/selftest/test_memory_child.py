@@ -147,6 +147,22 @@ def test_no_cpu_that_is_in_use_is_taken_unless_that_is_allowed() -> None:
     assert set(disturbed["sharers_busy"]) == set(CPUS) - {disturbed["chase"]["result"]["cpu"]}
 
 
+@pytest.mark.skipif(len(CPUS) < 2, reason="it takes two CPUs")
+def test_a_cpu_that_another_program_uses_is_told_with_its_node() -> None:
+    """The self-test may run on one CPU, and somebody else is at work on the other."""
+    mine, other = CPUS[:2]
+    busy = f"import os; os.sched_setaffinity(0, {{{other}}})\nwhile True: pass"
+    hog = subprocess.Popen([sys.executable, "-c", busy])
+    try:
+        time.sleep(0.3)
+        argv = [*arguments("cpu.memory")[:-1], f"node0={mine}", f"node1={other}"]
+        document = said(argv, before=lambda: os.sched_setaffinity(0, {mine}))
+    finally:
+        hog.kill()
+        hog.wait()
+    assert document["nodes_busy"] == {"1": [other]}
+
+
 @contextmanager
 def memory_limit(size: int) -> Iterator[Path]:
     """A control group with a memory limit, in version 1 or 2; skips where none can be made."""
