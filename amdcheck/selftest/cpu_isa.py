@@ -18,15 +18,13 @@ SHOWN = 8  # wrong words that are told one by one
 
 def run(params: tuple[str, ...]) -> Record:
     """Run the named kernels one after the other, and read CPUID meanwhile."""
-    asked = Isolated(cpuid.read)
-    lacks: str | None = None
-    kernels: list[Record] = []
+    library, lacks = None, None
     try:
         library = load()
     except LibraryMissing as missing:
         lacks = str(missing)
-    else:
-        kernels = [_one(library, name) for name in params]
+    asked = Isolated(lambda: cpuid.read(library))
+    kernels = [] if library is None else [_one(library, name) for name in params]
     return {"lacks": lacks, "kernels": kernels, "cpuid": asked.ended(deadline_s=DEADLINE_S)}
 
 

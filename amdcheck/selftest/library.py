@@ -251,6 +251,17 @@ class Library:
         cpu: int = self._library.amdcheck_current_cpu()
         return cpu
 
+    def cpuid(self, leaf: int, subleaf: int) -> list[int]:
+        """EAX, EBX, ECX and EDX; zeros on other machines than x86-64."""
+        registers = (ctypes.c_uint32 * 4)()
+        self._library.amdcheck_cpuid(leaf, subleaf, registers)
+        return list(registers)
+
+    def xgetbv(self) -> int:
+        """XCR0's lower half; only where CPUID says that the operating system has enabled it."""
+        xcr0: int = self._library.amdcheck_xgetbv()
+        return xcr0
+
 
 def _known(seconds: float) -> float | None:
     """A time, or None for the -1 of a loop that the library was built without."""
@@ -291,6 +302,8 @@ def _declare(library: ctypes.CDLL) -> None:
         ("bind_memory", number, (number,)),
         ("node_of", number, (pointer,)),
         ("current_cpu", number, ()),
+        ("cpuid", None, (count, count, _WORDS)),
+        ("xgetbv", count, ()),
     ):
         function = getattr(library, f"amdcheck_{name}")
         function.restype, function.argtypes = result, arguments

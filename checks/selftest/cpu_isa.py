@@ -14,7 +14,6 @@ from amdcheck.api import (
     check,
     evidence,
     failed,
-    manual,
     passed,
     shown,
     skipped,
@@ -46,9 +45,7 @@ def isa(test: IsaSelfTest) -> Iterator[Finding]:
     What to do: take a machine that computes wrong out of service. Ask for a CPU model of the virtual machine that
     matches its host. Remove clearcpuid= and noxsave from the kernel command line where nobody needs them.
 
-    One finding for each instruction set. An installation without the native kernels is undetermined, and says so. Where
-    a hardened service or SELinux refuses the executable page that CPUID takes, what the kernel offers is judged all the
-    same, and what it may mask is left to you (cpuid-unread); it does not change the verdict.
+    One finding for each instruction set. An installation without the native kernels is undetermined, and says so.
 
     Source: AMD64 Architecture Programmer's Manual volume 3 (publication 24594); Linux kernel-parameters.txt.
     """
@@ -62,25 +59,20 @@ def isa(test: IsaSelfTest) -> Iterator[Finding]:
         not_run = shown(test.source, f"not run: {', '.join(test.offered.value)}")
         yield undetermined(ID, HOST, test.lacks, not_run, outcome="absent", remedy=remedy(f"{ID}/absent"))
     if isinstance(test.cpuid, Unknown):
-        yield _without_cpuid(test.cpuid)
+        yield undetermined(
+            ID,
+            HOST,
+            "what the processor says of itself could not be read, so nothing is said of what the kernel may mask",
+            because=test.cpuid,
+            outcome="cpuid-unread",
+            remedy=remedy(f"{ID}/cpuid-unread"),
+        )
     for key, row in isa_table().isa.items():
         subject = Subject(kind="cpu", id=key)
         if key not in test.offered.value:
             yield _not_offered(test, row, subject)
         elif test.lacks is None:
             yield _ran(test, row, subject, test.runs.value.get(key))
-
-
-def _without_cpuid(why: Unknown) -> Finding:
-    """What the kernel may mask is not known. What it offers was run all the same, and is judged without CPUID.
-
-    Refused pages will be refused again, and what they may hide is a warning at worst: so that is left to people, and
-    does not keep a machine from being ready.
-    """
-    message = "what the processor says of itself could not be read, so nothing is said of what the kernel may mask"
-    if why.reason == "denied":
-        return manual(f"{ID}/cpuid-unread", HOST, message, evidence(why), remedy=remedy(f"{ID}/cpuid-unread"))
-    return undetermined(ID, HOST, message, because=why)
 
 
 def _ran(test: IsaSelfTest, row: InstructionSet, subject: Subject, run: KernelRun | None) -> Finding:

@@ -83,7 +83,7 @@ def test_all_instruction_sets_of_this_machine_take_less_than_400_ms() -> None:
     assert min(spent) < 0.400, spent
 
 
-def test_a_kernel_that_refuses_executable_pages_costs_cpuid_and_nothing_else() -> None:
+def test_a_kernel_that_refuses_executable_pages_costs_nothing() -> None:
     """A process that may not gain executable memory, as hardened systems start theirs; refused by the kernel itself."""
     program = (
         "import ctypes, os, sys\n"
@@ -94,8 +94,8 @@ def test_a_kernel_that_refuses_executable_pages_costs_cpuid_and_nothing_else() -
     if done.returncode == 77:
         pytest.skip("Linux before 6.3 cannot refuse executable pages by prctl")
     said = json.loads(done.stdout)
-    assert said["cpuid"]["ended"] == "denied"
-    assert said["cpuid"]["result"] is None
+    assert said["cpuid"]["ended"] == "returned"
+    assert said["cpuid"]["result"]["leaves"].keys() >= {"0x0.0", "0x1.0", "0x7.0"}
     assert [(k["name"], k["ended"]) for k in said["kernels"]] == [("sse2", "returned")]
 
 

@@ -16,6 +16,7 @@ import pytest
 from amdcheck.knowledge.isa import isa_table
 from amdcheck.selftest import cpuid
 from amdcheck.selftest.isolate import isolated
+from amdcheck.selftest.library import load
 from tests.corpus import CORPUS, needs_corpus
 from tests.selftest.conftest import offered_flags
 
@@ -26,7 +27,7 @@ PR_SET_MDWE, PR_MDWE_REFUSE_EXEC_GAIN = 65, 1
 
 
 def _this_machine() -> dict[str, Registers]:
-    return {key: tuple(registers) for key, registers in cpuid.read()["leaves"].items()}
+    return {key: tuple(registers) for key, registers in cpuid.read(None)["leaves"].items()}
 
 
 def test_the_vendor_is_the_one_in_proc_cpuinfo() -> None:
@@ -35,7 +36,7 @@ def test_the_vendor_is_the_one_in_proc_cpuinfo() -> None:
 
 
 def test_what_the_kernel_offers_is_in_cpuid_and_enabled() -> None:
-    leaves, xcr0 = _this_machine(), cpuid.read()["xcr0"]
+    leaves, xcr0 = _this_machine(), cpuid.read(None)["xcr0"]
     flags = offered_flags()
     for key, row in isa_table().isa.items():
         if set(row.flags) <= flags:
@@ -55,25 +56,35 @@ def test_selinux_that_enforces_and_allows_executable_pages_is_no_denial(
     assert _this_machine().keys() == here.keys()
 
 
-def test_executable_pages_that_are_refused_are_a_denial() -> None:
+@pytest.mark.parametrize("has_library", [True, False])
+def test_where_executable_pages_are_refused_the_library_is_asked(*, has_library: bool) -> None:
     """As SELinux without execmem and MemoryDenyWriteExecute= do: here by the kernel's own switch for one process."""
+    library = load() if has_library else None
 
     def refused() -> dict[str, object]:
         if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_MDWE, PR_MDWE_REFUSE_EXEC_GAIN, 0, 0, 0) != 0:
             return {"no_switch": os.strerror(ctypes.get_errno())}
-        return cpuid.read()
+        return cpuid.read(library)
 
     ended = isolated(refused, deadline_s=10)
     if ended["result"] is not None and "no_switch" in ended["result"]:
         pytest.skip(f"Linux before 6.3 has no such switch: {ended['result']['no_switch']}")
-    assert (ended["ended"], ended["result"]) == ("denied", None)
-    assert "Permission denied" in (ended["detail"] or "")
+    if has_library:
+        assert ended["result"] is not None
+        here = cpuid.read(None)
+        stays = [key for key in here["leaves"] if key != "0x1.0"]  # whose EBX names the core that was asked
+        assert {key: ended["result"]["leaves"][key] for key in stays} == {key: here["leaves"][key] for key in stays}
+        assert ended["result"]["leaves"]["0x1.0"][::2] == here["leaves"]["0x1.0"][::2]
+        assert ended["result"]["xcr0"] == here["xcr0"]
+    else:
+        assert (ended["ended"], ended["result"]) == ("denied", None)
+        assert "Permission denied" in (ended["detail"] or "")
 
 
 def test_another_architecture_has_no_cpuid(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(machine="aarch64"))
     with pytest.raises(OSError, match="no CPUID instruction on aarch64"):
-        cpuid.read()
+        cpuid.read(None)
 
 
 def _hwloc(name: str) -> dict[str, Registers]:

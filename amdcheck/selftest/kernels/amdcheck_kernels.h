@@ -151,4 +151,9 @@ AMDCHECK_API int32_t amdcheck_node_of(const void *address);
 /* The CPU that the caller runs on at this moment, or -1. */
 AMDCHECK_API int32_t amdcheck_current_cpu(void);
 
+/* What the processor says of itself: EAX, EBX, ECX, EDX of a leaf. And the lower half of XCR0, which may be asked for
+ * only where CPUID says that the operating system has enabled it. Zeros on other machines than x86-64. */
+AMDCHECK_API void amdcheck_cpuid(uint32_t leaf, uint32_t subleaf, uint32_t registers[4]);
+AMDCHECK_API uint32_t amdcheck_xgetbv(void);
+
 #endif

@@ -6,6 +6,7 @@
  */
 #include "amdcheck_kernels.h"
 
+#include <cpuid.h>
 #include <immintrin.h>
 #include <stddef.h>
 
@@ -176,3 +177,13 @@ const struct amdcheck_kernel amdcheck_isa_kernels[] = {
 #endif
     {.name = NULL},
 };
+
+void amdcheck_cpuid(uint32_t leaf, uint32_t subleaf, uint32_t registers[4]) {
+    __cpuid_count(leaf, subleaf, registers[0], registers[1], registers[2], registers[3]);
+}
+
+uint32_t amdcheck_xgetbv(void) {
+    uint32_t low, high;
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return low;
+}
