@@ -11,7 +11,7 @@ from amdcheck.facts.cpulist import format_cpulist
 from amdcheck.facts.numa import Numa
 from amdcheck.facts.readings import Reading
 from amdcheck.facts.registry import fact
-from amdcheck.facts.selftests import Group, GroupDocument, Step, allowing_busy, document_of, step_of
+from amdcheck.facts.selftests import Group, GroupDocument, Step, allowing_busy, document_of, offered_sets, step_of
 from amdcheck.host.protocol import Host, SelfTest
 from amdcheck.knowledge.selftests import limit
 from amdcheck.model.expectations import Expectations
@@ -20,8 +20,8 @@ from amdcheck.model.value import Known, Unknown, Value
 T = TypeVar("T")
 
 TIMEOUT_S = 90.0  # more than the deadlines of all steps together at level deep
+_TRIAD = "fma"  # the row of isa.toml whose instructions it is built from
 AMOUNT = 1e9  # bytes that a bandwidth's reading is the time for
-_TRIAD = frozenset({"avx2", "fma"})  # what the triad is built from
 
 
 class WorkerEnd(Step, frozen=True, kw_only=True):
@@ -255,7 +255,7 @@ def _params(cpu: Cpu, numa: Numa, expect: Expectations) -> tuple[str, ...]:
     return (
         "deep" if expect.level == "deep" else "standard",
         *allowing_busy(expect),
-        *(("triad",) if set(flags) >= _TRIAD else ()),
+        *(("triad",) if _TRIAD in offered_sets(flags) else ()),
         *(f"{name}={size}" for name, size in zip(("l1", "l2"), data, strict=True) if size),
         *((f"l3={slices}",) if slices else ()),
         *node_params(numa),

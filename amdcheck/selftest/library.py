@@ -231,7 +231,7 @@ class Library:
         return found, first[: min(found, capacity)]
 
     def bind_memory(self, node: int) -> bool:
-        """Take this thread's new pages from that NUMA node alone (-1: as the kernel likes). False: refused."""
+        """Take this thread's new pages from that NUMA node alone from now on. False: refused."""
         return bool(self._library.amdcheck_bind_memory(node) == 0)
 
     def node_of(self, address: int) -> int | None:

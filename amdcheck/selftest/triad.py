@@ -31,8 +31,7 @@ LEAST_CHUNKS = 4  # of a window; with fewer, as in an emulator, what is cut off 
 OFFSETS = (0, 21 * 64, 42 * 64)
 BYTES_MOVED = 24  # of one element, as STREAM counts: what is read and written, not what the cache line costs beside
 AMOUNT = 1e9  # bytes; a reading tells the seconds for as many
-PLANTED = 4  # elements, for each kind of stores
-PLANT_WITHIN = 4096  # the first elements, among which they are planted
+PLANT_WITHIN = 4096  # the first elements, among which some are planted wrong
 SHOWN = 8
 
 
@@ -165,7 +164,7 @@ class _Arrays:
             if where is not None:
                 found["first_wrong"].append(where)
             within = min(PLANT_WITHIN, self.count)
-            for place in (0, 13, within // 2 + 6, within - 1)[:PLANTED]:
+            for place in (0, 13, within // 2 + 6, within - 1):
                 self.run(non_temporal=kind, size=8 * within, wrong=place)
                 found["planted"] += 1
                 found["noticed"] += self._library.triad_differences(self.a, within) == (1, place)

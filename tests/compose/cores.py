@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tests.compose import steps
 from tests.compose.plan import Plan, Thread
 
 _OPERATIONS, _CYCLES, _PORTS = 1_769_472, 6000, 384_000
@@ -14,13 +15,12 @@ _ALONE_S, _TOGETHER_S = 0.015, 0.045
 
 def document(plan: Plan, params: Sequence[str]) -> dict[str, Any]:
     """Of selftest cpu.cores, without its name."""
-    faults, wanted = plan.machine.selftest, plan.machine.selftest.cores
+    wanted = plan.machine.selftest.cores
     online = [thread.id for thread in plan.online]
-    nothing: dict[str, Any] = {"lacks": None, "busy": None, "quota": None, "alone": [], "waves": [], "together": []}
-    told = {**nothing, "allowed": wanted.allowed or online}
-    if faults.no_library or faults.all_busy:
-        key = "lacks" if faults.no_library else "busy"
-        return {**told, key: "the native kernels are not in this installation" if key == "lacks" else "all in use"}
+    told = {"lacks": None, "busy": None, "allowed": wanted.allowed or online, "quota": None}
+    nothing = steps.nothing(plan)
+    if nothing is not None:
+        return {**told, "alone": [], "waves": [], "together": [], **nothing}
     idle = [thread for thread in plan.online if thread.id in (wanted.idle or wanted.allowed or online)]
     cores = _one_a_core(idle)
     quota = {"path": "/sys/fs/cgroup/machine.slice", "cpus": wanted.quota, "throttled": 3, "throttled_s": 0.12}
@@ -53,7 +53,7 @@ def _wave(cores: int, share: float) -> dict[str, Any]:
 def _run(plan: Plan, thread: Thread, window_s: float, *, among: int) -> dict[str, Any]:
     cores, cpu = plan.machine.selftest.cores, thread.id
     if cpu in cores.killed:
-        return {"cpu": cpu, "ended": "SIGBUS", "detail": None, "result": None}
+        return {"cpu": cpu, **steps.ended("SIGBUS")}
     mhz = plan.cpu.base_mhz + 400
     if cpu in cores.held_down or thread.ccx in cores.slices_held_down:
         mhz //= 2
@@ -78,4 +78,4 @@ def _run(plan: Plan, thread: Thread, window_s: float, *, among: int) -> dict[str
         "involuntary": 0 if cores.cpu_share == 1 else 12,
         "stolen_s": cores.stolen * window_s,
     }
-    return {"cpu": cpu, "ended": "returned", "detail": None, "result": result}
+    return {"cpu": cpu, **steps.returned(result)}

@@ -142,7 +142,7 @@ AMDCHECK_API uint64_t amdcheck_pattern_differences(const uint64_t *words, uint64
                                                    uint64_t seed, struct amdcheck_difference *found,
                                                    uint64_t capacity);
 
-/* From now on this thread's new pages come from that NUMA node alone (-1: the kernel's choice). 0, or -1: refused. */
+/* From now on this thread's new pages come from that NUMA node alone. 0, or -1: refused. */
 AMDCHECK_API int32_t amdcheck_bind_memory(int32_t node);
 
 /* The NUMA node of a page that was touched, or -1 when the kernel does not say. */

@@ -145,9 +145,7 @@ uint64_t amdcheck_pattern_differences(const uint64_t *words, uint64_t count, enu
 
 int32_t amdcheck_bind_memory(int32_t node) {
     unsigned long mask[MAX_NODES / (8 * sizeof(unsigned long))] = {0};
-    if (node < 0)
-        return (int32_t)syscall(SYS_set_mempolicy, 0, NULL, 0);
-    if (node >= MAX_NODES)
+    if (node < 0 || node >= MAX_NODES)
         return -1;
     mask[(size_t)node / (8 * sizeof *mask)] |= 1UL << ((size_t)node % (8 * sizeof *mask));
     return (int32_t)syscall(SYS_set_mempolicy, BIND, mask, MAX_NODES + 1);
