@@ -33,10 +33,10 @@ def latency(test: MemorySelfTest, memory: Memory) -> Iterator[Finding]:
     """Walks through a cycle of cache lines in an order that no prefetcher follows, each load waiting for the last.
 
     Looks at: half of the first-level cache, half of the second level, and 64 MiB for memory, more where the third level
-    has more, on transparent huge pages; and memory once more on pages of 4 KiB. At level deep every power of two from
-    4 KiB on. With little room the largest size is smaller, down to 16 MiB, and with one that the third level holds it
-    is that which is walked: each figure names its size. Where a walk must end is computed apart from it, so that every slice is known to have taken its hops, and cycles that are linked
-    wrong on purpose must be noticed.
+    has more, on transparent huge pages; and that largest size once more on pages of 4 KiB. At level deep every power of
+    two from 4 KiB on. With little room the largest size is smaller, down to 16 MiB, and may lie in the third level:
+    each figure names its size. Where a walk must end is computed apart from it, so that every slice is known to have
+    taken its hops, and cycles that are linked wrong on purpose must be noticed.
 
     Why: looking up embeddings, key-value caches and graphs waits for one load after the other. On small pages each
     load beyond the second level's reach also waits for the page tables: the metric small-pages-cost says what that is
