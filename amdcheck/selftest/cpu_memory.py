@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from amdcheck.knowledge.selftests import limit
 from amdcheck.selftest import chase, sharing, stat, triad
-from amdcheck.selftest.idle import ALLOW_BUSY, Busy, busy_ticks, idle_cpus, one_a_core
+from amdcheck.selftest.idle import ALLOW_BUSY, Busy, busy_ticks, cpus_of, idle_cpus, one_a_core
 from amdcheck.selftest.isolate import Ended, Record, isolated
 from amdcheck.selftest.library import Library, LibraryMissing, load
 from amdcheck.selftest.room import be_first_to_go
@@ -165,11 +165,6 @@ def parse(params: Sequence[str]) -> Asked:
         triad="triad" in params,
         l1_kib=int(named["l1"]) if "l1" in named else None,
         l2_kib=int(named["l2"]) if "l2" in named else None,
-        l3=[(int(size), _cpus(cpus)) for size, cpus in l3],
-        nodes={node: _cpus(cpus) for node, cpus in nodes.items()},
+        l3=[(int(size), cpus_of(cpus)) for size, cpus in l3],
+        nodes={node: cpus_of(cpus) for node, cpus in nodes.items()},
     )
-
-
-def _cpus(text: str) -> Sequence[int]:
-    runs = [part.partition("-")[::2] for part in text.split(",") if part]
-    return [cpu for first, last in runs for cpu in range(int(first), int(last or first) + 1)]

@@ -488,7 +488,7 @@ def asked(*words: str) -> cpu_memory.Asked:
 def test_parameters_say_what_the_machine_is() -> None:
     given = asked("deep", "allow-busy", "triad", "l1=32", "l2=512", "l3=16384:0-1,4;8192:2", "node0=0-1", "node1=2,4-5")
     assert given == cpu_memory.Asked(
-        "deep", True, True, 32, 512, [(16384, [0, 1, 4]), (8192, [2])], {0: [0, 1], 1: [2, 4, 5]}
+        "deep", True, True, 32, 512, [(16384, (0, 1, 4)), (8192, (2,))], {0: (0, 1), 1: (2, 4, 5)}
     )
     assert asked() == cpu_memory.Asked("standard", False, False, None, None, [], {})
 
