@@ -26,7 +26,7 @@ LEAST_MEMORY = 16 << 20
 BEYOND_CACHE = 1.1
 MANY_HOPS = 32768  # where a hop takes a nanosecond or two
 FEW_HOPS = 4096  # from memory: half a millisecond
-BUDGET_S = 0.005
+BUDGET_S = 0.003
 MULTIPLIER, INCREMENT = 1664525, 1013904223  # of amdcheck_chase_link
 
 

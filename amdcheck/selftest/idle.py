@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from amdcheck.knowledge.selftests import limit
-from amdcheck.selftest import stat
+from amdcheck.selftest import cgroup, stat
 
 ALLOW_BUSY = "allow-busy"  # the word among a self-test's parameters
 WINDOW_S = 0.06  # six ticks of the 100 a second in which /proc/stat counts
@@ -19,10 +19,10 @@ class Busy(Exception):
 
 
 def idle_cpus(*, allow_busy: bool) -> tuple[int, ...]:
-    """The CPUs that we may run on and whose core nobody else uses, the idlest first.
+    """The CPUs that we may run on and whose core nobody else uses, the idlest first, and as many as our quota has.
 
-    With `allow_busy` all that we may run on; so too where /proc/stat does not say. Sleeps for the window, so that our
-    own process is not what it sees. Raises Busy.
+    To run on more would stop whoever serves in our control group. With `allow_busy` they may be in use; so too where
+    /proc/stat does not say. Sleeps for the window, so that our own process is not what it sees. Raises Busy.
     """
     allowed = sorted(os.sched_getaffinity(0))
     before = _busy_ticks()
@@ -34,14 +34,13 @@ def idle_cpus(*, allow_busy: bool) -> tuple[int, ...]:
     # The other thread of a core takes from it like another program on the CPU itself.
     used = {cpu: max(share.get(thread, 0.0) for thread in core_of(cpu)) for cpu in allowed}
     order = sorted(allowed, key=lambda cpu: (used[cpu], cpu))
+    quota = min((cpus for cpus, *_ in cgroup.quotas().values()), default=float(len(allowed)))
     most = limit("cpu-in-use").value
-    idle = tuple(cpu for cpu in order if used[cpu] <= most)
-    if allow_busy:
-        return tuple(order)
+    idle = order if allow_busy else [cpu for cpu in order if used[cpu] <= most]
     if not idle:
         least = f"CPU {order[0]} {100 * min(1.0, used[order[0]]):.0f} %"
         raise Busy(f"every CPU that amdcheck may run on is in use, the least of them {least}")
-    return idle
+    return tuple(idle[: max(1, int(quota))])
 
 
 def choose_cpu(*, allow_busy: bool) -> int:

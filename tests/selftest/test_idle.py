@@ -25,6 +25,7 @@ def use(monkeypatch: pytest.MonkeyPatch, allowed: set[int], *samples: Mapping[in
     monkeypatch.setattr(idle, "_busy_ticks", lambda: next(looks))
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: allowed)
     monkeypatch.setattr(idle, "core_of", lambda cpu: (cpu,))
+    monkeypatch.setattr("amdcheck.selftest.cgroup.quotas", dict)
 
 
 def test_ticks_of_programs_and_interrupts_count_and_waiting_and_steal_do_not() -> None:
@@ -62,6 +63,19 @@ def test_a_machine_whose_every_cpu_computes_is_busy_and_says_how_much(monkeypatc
     use(monkeypatch, {0, 1}, {0: 0, 1: 0}, {0: TICKS, 1: TICKS})
     with pytest.raises(Busy, match=r"every CPU that amdcheck may run on is in use, the least of them CPU 0 \d+ %"):
         choose_cpu(allow_busy=False)
+
+
+@pytest.mark.parametrize(("quota", "cpus"), [(0.5, (2,)), (1.9, (2,)), (2.0, (2, 0)), (64.0, (2, 0, 3, 1))])
+def test_no_more_are_used_than_the_quota_has(
+    monkeypatch: pytest.MonkeyPatch, quota: float, cpus: tuple[int, ...]
+) -> None:
+    use(monkeypatch, {0, 1, 2, 3}, dict.fromkeys(range(4), 0), {0: 1, 1: 2, 2: 0, 3: 1})
+    quotas = {"/sys/fs/cgroup/a": (quota, 0, 0.0), "/sys/fs/cgroup": (100.0, 0, 0.0)}
+    monkeypatch.setattr("amdcheck.selftest.cgroup.quotas", lambda: quotas)
+    assert idle_cpus(allow_busy=False) == cpus
+    use(monkeypatch, {0, 1, 2, 3}, dict.fromkeys(range(4), 0), {0: 1, 1: 2, 2: 0, 3: 1})
+    monkeypatch.setattr("amdcheck.selftest.cgroup.quotas", lambda: quotas)
+    assert idle_cpus(allow_busy=True) == cpus
 
 
 def test_only_cpus_of_our_affinity_are_chosen(monkeypatch: pytest.MonkeyPatch) -> None:

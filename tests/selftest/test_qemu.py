@@ -40,7 +40,7 @@ tiles = {}
 for name in ("sse2", "avx2", "fma"):
     said = cpu_isa.judge(library, library.find(name))
     tiles[name] = [said[key] for key in ("wrong", "compared", "planted", "noticed")]
-print(json.dumps({"cpuid": cpuid.read(), "products": products, "tiles": tiles}))
+print(json.dumps({"cpuid": cpuid.read(library), "products": products, "tiles": tiles}))
 """
 
 
