@@ -31,6 +31,7 @@ test: system lint
 	$(BIN)/pytest -m live
 	$(BIN)/python -m benchmarks.startup --rounds 9
 	$(BIN)/python -m benchmarks.cpu_kernels --quick
+	$(BIN)/python -m benchmarks.readings --sample
 	$(BIN)/python -m benchmarks.truth --share 0.01
 
 lint: $(VENV)/installed-test types
@@ -43,6 +44,7 @@ types: $(VENV)/installed-test
 	PATH="$(abspath $(BIN)):$$PATH" .ci/planted-type-error
 
 acceptance: $(VENV)/installed-test
+	$(BIN)/python -m benchmarks.readings
 	$(BIN)/python -m benchmarks.truth --save
 
 # On Debian and Ubuntu as root, as in CI. Elsewhere the tests skip what needs a tool that is not there.

@@ -37,7 +37,7 @@ from amdcheck.knowledge.isa import isa_table
 from amdcheck.knowledge.selftests import limit
 from amdcheck.selftest.buffer import Buffer, Pages
 from amdcheck.selftest.library import Library, Product, load
-from benchmarks.timing import offered_flags, print_table, processor
+from benchmarks.timing import offered_flags, print_table, processor, timed
 
 SERIES = 3
 CALLS = 3  # of each contender in a group
@@ -100,12 +100,6 @@ class Series(Struct, frozen=True, kw_only=True):
 # ---- One kernel, in a process of its own ----
 
 Call = Callable[[], float]
-
-
-def timed(call: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    call()
-    return time.perf_counter() - began
 
 
 def shared_object(package: str, name: str) -> ctypes.CDLL | None:

@@ -10,7 +10,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
 
@@ -61,6 +61,13 @@ def interleaved(commands: Mapping[str, Sequence[str]], rounds: int) -> dict[str,
             if number:
                 seconds[name].append(took)
     return {name: Series(seconds=tuple(seconds[name]), peak_mib=round(peaks[name], 1)) for name in commands}
+
+
+def timed(call: Callable[[], object]) -> float:
+    """Wall seconds of one call."""
+    began = time.perf_counter()
+    call()
+    return time.perf_counter() - began
 
 
 def machine() -> str:

@@ -101,6 +101,11 @@ class Product(Struct, frozen=True, kw_only=True):
         return self.ceiling.rate(self.ceiling_operations)
 
     @property
+    def ceiling_per_cycle(self) -> float | None:
+        """Operations a cycle; None where no clock was taken beside it."""
+        return self.ceiling.per_cycle(self.ceiling_operations)
+
+    @property
     def efficiency(self) -> float:
         return self.rate / self.ceiling_rate
 

@@ -11,7 +11,8 @@ class Reading(Struct, frozen=True, kw_only=True):
     """Seconds of the shortest slice and of the median one, and what disturbed the best attempt.
 
     `cpu_share`: CPU time over wall time of the attempt; `involuntary`: times that the thread was taken off its CPU;
-    `stolen_s`: what the hypervisor took from that CPU meanwhile, None where /proc/stat does not say.
+    `stolen_s`: what the hypervisor took from that CPU meanwhile, None where /proc/stat does not say; `cycle_s`: seconds
+    of a cycle of the core, by chains between the slices, None where none were run.
     """
 
     best_s: float
@@ -21,10 +22,13 @@ class Reading(Struct, frozen=True, kw_only=True):
     cpu_share: float
     involuntary: int
     stolen_s: float | None
+    cycle_s: float | None
 
     def __post_init__(self) -> None:
         if not 0 < self.best_s <= self.median_s:
             raise ValueError("a slice takes no time, or the shortest is longer than the median one")
+        if self.cycle_s is not None and self.cycle_s <= 0:
+            raise ValueError("a cycle takes no time")
 
     @property
     def disturbed(self) -> bool:
@@ -43,3 +47,7 @@ class Reading(Struct, frozen=True, kw_only=True):
     def rate(self, amount: float) -> float:
         """`amount` per second, by the shortest slice."""
         return amount / self.best_s
+
+    def per_cycle(self, amount: float) -> float | None:
+        """`amount` per cycle of the clock beside it; None where that was not taken."""
+        return None if self.cycle_s is None else self.rate(amount) * self.cycle_s

@@ -80,10 +80,10 @@ def _one(library: Library, cpu: int, name: str) -> Record:
     if gemm is None:
         detail = "the compiler that built amdcheck does not know this instruction set"
         return {"name": name, **Ended(ended="not-built", detail=detail, result=None)}
-    return {"name": name, **isolated(lambda: judge(gemm, cpu), deadline_s=DEADLINE_S)}
+    return {"name": name, **isolated(lambda: judge(library, gemm, cpu), deadline_s=DEADLINE_S)}
 
 
-def judge(gemm: Gemm, cpu: int) -> Record:
+def judge(library: Library, gemm: Gemm, cpu: int) -> Record:
     """Odd shapes and a timed one, every word of every product compared; then words planted wrong, to be noticed."""
     pin(cpu)
     found = _Wrong()
@@ -109,9 +109,9 @@ def judge(gemm: Gemm, cpu: int) -> Record:
     def ceiling() -> float:
         return gemm.time_ports(PORTS)
 
-    before = read(ceiling, budget_s=0.004)
-    reading = read(multiply)
-    after = read(ceiling, budget_s=0.004)
+    before = read(ceiling, cycle_s=library.cycle_s, budget_s=0.004)
+    reading = read(multiply, cycle_s=library.cycle_s)
+    after = read(ceiling, cycle_s=library.cycle_s, budget_s=0.004)
     return {
         "shape": TIMED,
         "operations": product.operations,

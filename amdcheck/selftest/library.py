@@ -143,6 +143,7 @@ class Difference(ctypes.Structure):
     want: int
 
 
+_CYCLE_REPEATS = 20
 PATTERNS = (
     "walking-one",
     "walking-zero",
@@ -177,6 +178,11 @@ class Library:
     def time_add(self, repeats: int) -> float | None:
         """Seconds for `repeats` times 300 dependent additions of registers, one cycle each; None: no such loop."""
         return _known(self._library.amdcheck_time_add(repeats))
+
+    def cycle_s(self) -> float | None:
+        """Seconds of a cycle of this CPU now, by a chain of a microsecond or two; None: no such loop."""
+        seconds = self.time_imul(_CYCLE_REPEATS)
+        return None if seconds is None else seconds / (300 * _CYCLE_REPEATS)
 
     def triad_operands(self, b: int, c: int, count: int) -> None:
         """Fill two arrays of `count` doubles with integers."""

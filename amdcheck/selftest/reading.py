@@ -28,7 +28,8 @@ class Reading(TypedDict):
     """Seconds of the shortest slice and of the median one, and what disturbed the best attempt.
 
     `cpu_share`: CPU time over wall time of the whole attempt; `involuntary`: times that the thread was taken off;
-    `stolen_s`: what the hypervisor took from this CPU meanwhile, None where /proc/stat does not say.
+    `stolen_s`: what the hypervisor took from this CPU meanwhile, None where /proc/stat does not say; `cycle_s`: seconds
+    of a cycle of the core, by chains between the slices, None where none were run.
     """
 
     best_s: float
@@ -38,31 +39,45 @@ class Reading(TypedDict):
     cpu_share: float
     involuntary: int
     stolen_s: float | None
+    cycle_s: float | None
 
 
-def read(piece: Callable[[], float], *, budget_s: float = BUDGET_S) -> Reading:
+def read(
+    piece: Callable[[], float], *, cycle_s: Callable[[], float | None] | None = None, budget_s: float = BUDGET_S
+) -> Reading:
     """Repeat `piece`, which returns its seconds, until the budget is spent; again while the attempt was disturbed.
 
     The first slice warms up and does not count. Of several attempts the least disturbed one is told, with the shortest
-    slice of them all.
+    slice of them all. With `cycle_s` (Library.cycle_s) the clock is taken beside each slice.
     """
     undisturbed = limit("cpu-share").value
     piece()
     done: list[Reading] = []
     for number in range(1, ATTEMPTS + 1):
-        done.append(_attempt(piece, budget_s, number))
+        done.append(_attempt(piece, cycle_s, budget_s, number))
         if done[-1]["cpu_share"] >= undisturbed:
             break
     least = max(done, key=lambda reading: reading["cpu_share"])
-    return {**least, "best_s": min(reading["best_s"] for reading in done), "attempts": len(done)}
+    cycles = [reading["cycle_s"] for reading in done if reading["cycle_s"] is not None]
+    return {
+        **least,
+        "best_s": min(reading["best_s"] for reading in done),
+        "attempts": len(done),
+        "cycle_s": min(cycles, default=None),
+    }
 
 
-def _attempt(piece: Callable[[], float], budget_s: float, number: int) -> Reading:
+def _attempt(
+    piece: Callable[[], float], cycle_s: Callable[[], float | None] | None, budget_s: float, number: int
+) -> Reading:
     stolen, switched = _stolen_s(), resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw
     cpu, wall = time.thread_time(), time.perf_counter()
-    slices: list[float] = []
+    slices, cycles = list[float](), list[float]()
     while len(slices) < LEAST_SLICES or time.perf_counter() - wall < budget_s:
         slices.append(piece())
+        cycle = None if cycle_s is None else cycle_s()
+        if cycle is not None:
+            cycles.append(cycle)
     # At once: what it costs to read /proc/stat of hundreds of CPUs is none of the slices' CPU time.
     took, cpu = time.perf_counter() - wall, time.thread_time() - cpu
     switched = resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw - switched
@@ -75,6 +90,7 @@ def _attempt(piece: Callable[[], float], budget_s: float, number: int) -> Readin
         "cpu_share": min(1.0, cpu / took),
         "involuntary": switched,
         "stolen_s": None if stolen is None or later is None else max(0.0, later - stolen),
+        "cycle_s": min(cycles, default=None),
     }
 
 

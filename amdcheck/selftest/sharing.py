@@ -113,6 +113,7 @@ def _attempt(
         "cpu_share": min(1.0, statistics.median(shares)),
         "involuntary": resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw - switched,
         "stolen_s": None,
+        "cycle_s": None,
     }
 
 

@@ -241,4 +241,5 @@ def _reading(workers: Sequence[Sequence[Record]], *, stolen: float | None) -> Re
         "cpu_share": min(1.0, sum(worker["cpu_s"] for worker in best) / (len(best) * WINDOW_S)),
         "involuntary": sum(worker["involuntary"] for worker in best),
         "stolen_s": stolen,
+        "cycle_s": None,
     }

@@ -134,9 +134,12 @@ def _metrics(walked: Latency) -> tuple[Metric, ...]:
     def metric(name: str, value: float, unit: str) -> Metric:
         return Metric(name=name, value=round(value, 2), unit=unit, volatile=True)
 
-    points = (
-        metric(f"latency-{_size(p).lower().replace(' ', '-')}-{p.pages}-pages", 1e9 * p.seconds, "ns")
-        for p in walked.points
-    )
+    def name(point: Point) -> str:
+        return f"latency-{_size(point).lower().replace(' ', '-')}"
+
+    points = (metric(f"{name(p)}-{p.pages}-pages", 1e9 * p.seconds, "ns") for p in walked.points)
     cost = walked.on("small")[-1].seconds / walked.memory.seconds
-    return (*points, metric("small-pages-cost", cost, "x"))
+    nearest = walked.points[0]
+    cycles = nearest.reading.per_cycle(nearest.hops)
+    first = () if cycles is None else (metric(f"{name(nearest)}-cycles", 1 / cycles, "cycles"),)
+    return (*points, *first, metric("small-pages-cost", cost, "x"))

@@ -109,7 +109,7 @@ def _computed(
             remedy=remedy(f"{check}/not-noticed"),
         )
     seen = (words, planted, where, *_rates(source, product))
-    slow = _slow(product, test, per_cycle)
+    slow = _slow(product, per_cycle)
     if slow is not None:
         outcome, message = slow
         return warned(
@@ -117,22 +117,20 @@ def _computed(
             subject,
             f"{title}: {message}",
             *seen,
-            metrics=_metrics(product, test),
+            metrics=_metrics(product),
             remedy=remedy(f"{check}/{outcome}"),
         )
-    return passed(check, subject, f"matrix products by {title} are exact", *seen, metrics=_metrics(product, test))
+    return passed(check, subject, f"matrix products by {title} are exact", *seen, metrics=_metrics(product))
 
 
-def _slow(product: Product, test: ComputeSelfTest, per_cycle: float | None) -> tuple[str, str] | None:
+def _slow(product: Product, per_cycle: float | None) -> tuple[str, str] | None:
     """The outcome and the words of a rate that is plainly too low. A disturbed reading says nothing about hardware."""
     if product.reading.disturbed or product.ceiling.disturbed:
         return None
     if product.efficiency < limit("product-of-ceiling").value:
         return "below-ceiling", "products in the caches run far below what this core's own ports take"
-    clock = test.clock.or_none()
-    if per_cycle is None or clock is None or clock.imul.disturbed:
-        return None
-    if product.ceiling_rate / clock.hz < limit("ports-of-table").value * per_cycle:
+    measured = product.ceiling_per_cycle
+    if per_cycle is not None and measured is not None and measured < limit("ports-of-table").value * per_cycle:
         return "below-table", "this core takes far fewer multiply-adds a cycle than its series is built for"
     return None
 
@@ -150,14 +148,15 @@ def _rates(source: str, product: Product) -> tuple[Evidence, ...]:
     return disturbed or (shown(source, told, note=f"product of {size}, of the ceiling beside it", volatile=True),)
 
 
-def _metrics(product: Product, test: ComputeSelfTest) -> tuple[Metric, ...]:
+def _metrics(product: Product) -> tuple[Metric, ...]:
     def metric(name: str, value: float, unit: str) -> Metric:
         return Metric(name=name, value=round(value, 3), unit=unit, volatile=True)
 
-    clock = test.clock.or_none()
+    per_cycle, cycle_s = product.ceiling_per_cycle, product.reading.cycle_s
     return (
         metric("rate", product.rate / 1e9, "Gop/s"),
         metric("ceiling", product.ceiling_rate / 1e9, "Gop/s"),
         metric("of-ceiling", product.efficiency, "1"),
-        *((metric("ceiling-per-cycle", product.ceiling_rate / clock.hz, "op/cycle"),) if clock is not None else ()),
+        *((metric("ceiling-per-cycle", per_cycle, "op/cycle"),) if per_cycle is not None else ()),
+        *((metric("clock", 1 / cycle_s / 1e9, "GHz"),) if cycle_s is not None else ()),
     )

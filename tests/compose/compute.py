@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tests.compose.plan import Plan
-from tests.compose.steps import ended, nothing, reading, returned
+from tests.compose.steps import clock_hz, ended, nothing, reading, returned
 
 _SHAPE = (256, 256, 256)
 _WORDS = 1_400_000
@@ -28,7 +28,7 @@ def document(plan: Plan, params: Sequence[str]) -> dict[str, Any]:
     faults = plan.machine.selftest
     if (without := nothing(plan)) is not None:
         return {**without, "cpu": None, "clock": ended("failed"), "products": []}
-    hz = (faults.clock_mhz or plan.cpu.base_mhz + 400) * 1e6
+    hz = clock_hz(plan)
     add_hz = hz * (1.5 if faults.chains_differ else 1.0)
     chains = {
         "cycles": 15000,

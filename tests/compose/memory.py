@@ -71,8 +71,8 @@ def _node(plan: Plan, node: int) -> dict[str, Any]:
         "no_room_kib": None,
         "died": killed,
         "placed": [] if faults.binding_refused else [node],
-        "plain": reading(plan, 4 / 3 / rate),
-        "streaming": reading(plan, 1 / rate),
+        "plain": reading(plan, 4 / 3 / rate, has_clock=False),
+        "streaming": reading(plan, 1 / rate, has_clock=False),
         "compared": 4 * 1024 * 1024 * len(cpus),
         "wrong": wrong,
         "first_wrong": [{"cpu": cpus[0], "element": 77}] if wrong else [],
@@ -96,7 +96,7 @@ def _matrix(plan: Plan, params: Sequence[str]) -> dict[str, Any]:
     for cpu in nodes:
         for memory in nodes:
             rate = 25.0 if cpu == memory else 40.0 if (cpu, memory) in faults.remote_faster else 18.0
-            cells.append({"cpu_node": cpu, "memory_node": memory, **returned(reading(plan, 1 / rate))})
+            cells.append({"cpu_node": cpu, "memory_node": memory, **returned(reading(plan, 1 / rate, has_clock=False))})
     return returned({"cells": cells})
 
 
@@ -134,7 +134,7 @@ def _sharing(plan: Plan) -> dict[str, Any]:
         return ended("no-pair", "it takes two CPUs of different cores that nobody uses")
     near_ns = 7.0 if faults.one_core else 38.0
     distances = [
-        {"bytes": bytes, "reading": reading(plan, 1e-9 * ns * _INCREMENTS)}
+        {"bytes": bytes, "reading": reading(plan, 1e-9 * ns * _INCREMENTS, has_clock=False)}
         for bytes, ns in ((8, near_ns), (64, 7.0), (128, 6.9))
     ]
     return returned(

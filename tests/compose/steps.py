@@ -26,7 +26,12 @@ def nothing(plan: Plan) -> dict[str, Any] | None:
     return {"lacks": None, "busy": "every CPU is in use"} if faults.all_busy else None
 
 
-def reading(plan: Plan, seconds: float) -> dict[str, Any]:
+def clock_hz(plan: Plan) -> float:
+    """Of every core at work, unless a fault holds them down."""
+    return (plan.machine.selftest.clock_mhz or plan.cpu.base_mhz + 400) * 1e6
+
+
+def reading(plan: Plan, seconds: float, *, has_clock: bool = True) -> dict[str, Any]:
     """Undisturbed, unless something else runs on every CPU."""
     disturbed = plan.machine.selftest.disturbed
     return {
@@ -37,4 +42,5 @@ def reading(plan: Plan, seconds: float) -> dict[str, Any]:
         "cpu_share": 0.5 if disturbed else 1.0,
         "involuntary": 4 if disturbed else 0,
         "stolen_s": 0.0,
+        "cycle_s": 1 / clock_hz(plan) if has_clock else None,
     }

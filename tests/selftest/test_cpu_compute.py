@@ -40,7 +40,8 @@ def judged(library: Library, name: str) -> Product:
     """In this process, which stays on one CPU no longer than that."""
     affinity = os.sched_getaffinity(0)
     try:
-        return msgspec.convert(msgspec.to_builtins(cpu_compute.judge(gemm(library, name), min(affinity))), Product)
+        judged = cpu_compute.judge(library, gemm(library, name), min(affinity))
+        return msgspec.convert(msgspec.to_builtins(judged), Product)
     finally:
         os.sched_setaffinity(0, affinity)
 

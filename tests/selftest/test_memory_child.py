@@ -368,7 +368,15 @@ def test_additions_that_get_lost_are_counted(library: Library) -> None:
 
 
 def look(*medians: float, best: float = 1e-9, share: float = 1.0) -> dict[str, Any]:
-    reading = {"best_s": best, "slices": 3, "attempts": 1, "cpu_share": share, "involuntary": 0, "stolen_s": None}
+    reading = {
+        "best_s": best,
+        "slices": 3,
+        "attempts": 1,
+        "cpu_share": share,
+        "involuntary": 0,
+        "stolen_s": None,
+        "cycle_s": None,
+    }
     distances = [{"bytes": 8 << at, "reading": {**reading, "median_s": m}} for at, m in enumerate(medians)]
     found = {"compared": 6, "wrong": 0, "planted": 2, "noticed": 2}
     return {"cpus": (0, 1), "increments": 10, "distances": distances, **found}

@@ -39,7 +39,15 @@ def test_the_shortest_slice_is_told_and_the_first_one_does_not_count() -> None:
     slices = iter([0.1, *(4.0, 3.0, 2.0, 5.0) * 1000])
     told = read(lambda: next(slices) + 0 * spin(0.001), budget_s=0.006)
     assert told["best_s"] == 2.0
-    assert told["slices"] >= 4
+    assert told["slices"] >= reading.LEAST_SLICES
+
+
+def test_the_clock_is_taken_beside_every_slice_and_the_shortest_cycle_is_told() -> None:
+    cycles = iter([3e-10, 2e-10, 5e-10] * 100)
+    told = read(lambda: spin(0.001), cycle_s=lambda: next(cycles), budget_s=0.006)
+    assert told["cycle_s"] == 2e-10
+    assert read(lambda: spin(0.001), cycle_s=lambda: None, budget_s=0.003)["cycle_s"] is None  # no such loops
+    assert read(lambda: spin(0.001), budget_s=0.003)["cycle_s"] is None
 
 
 def test_steal_is_told_of_every_cpu_that_has_the_column() -> None:

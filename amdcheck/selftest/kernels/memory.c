@@ -19,10 +19,16 @@
  * linked in some ten milliseconds. */
 static uint64_t line_after(uint64_t line, uint64_t lines) { return (line * 1664525 + 1013904223) & (lines - 1); }
 
+#define AHEAD 32 /* lines on their way: in an order that no prefetcher follows, each store would wait for its own */
+
 void amdcheck_chase_link(void *base, uint64_t lines) {
-    uint64_t line = 0;
+    uint64_t line = 0, ahead = 0;
+    for (int step = 0; step < AHEAD; step++)
+        ahead = line_after(ahead, lines);
     do {
         const uint64_t next = line_after(line, lines);
+        __builtin_prefetch((char *)base + ahead * LINE, 1);
+        ahead = line_after(ahead, lines);
         *(void **)((char *)base + line * LINE) = (char *)base + next * LINE;
         line = next;
     } while (line != 0);
