@@ -181,7 +181,7 @@ class Pace:
 def measured(product: Product, calls: Mapping[str, Call], *, groups: int, attempts: int) -> Series:
     gemm = product.gemm
     everyone: dict[str, tuple[Call, int]] = {name: (call, product.operations) for name, call in calls.items()}
-    # As long as a call of ours: a processor may hold its 512-bit pace for a millisecond and not for a tenth of a second.
+    # As long as a call of ours: a processor may hold its 512-bit pace for a millisecond, and not for long.
     repeats = max(PORTS, int(PORTS * product.run() / gemm.time_ports(PORTS)))
     everyone["ceiling"] = (lambda: gemm.time_ports(repeats), repeats * gemm.ports_operations)
     rates: dict[str, list[float]] = {name: [] for name in everyone}
