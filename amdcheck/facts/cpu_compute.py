@@ -9,6 +9,7 @@ from amdcheck.facts.readings import Reading
 from amdcheck.facts.registry import fact
 from amdcheck.facts.selftests import (
     TIMEOUT_S,
+    Compared,
     Group,
     GroupDocument,
     Step,
@@ -67,7 +68,7 @@ class WrongElement(Struct, frozen=True, kw_only=True):
     want: str
 
 
-class Product(Struct, frozen=True, kw_only=True):
+class Product(Compared, frozen=True, kw_only=True):
     """A matrix product of one instruction set.
 
     `operations` in one slice of `reading`, a product of `shape`; `ceiling_operations` in one of `ceiling`, the same
@@ -80,16 +81,7 @@ class Product(Struct, frozen=True, kw_only=True):
     reading: Reading
     ceiling_operations: int
     ceiling: Reading
-    compared: int
-    wrong: int
     first_wrong: tuple[WrongElement, ...]
-    planted: int
-    noticed: int
-
-    @property
-    def notices(self) -> bool:
-        """Whether something was compared, and every planted error was noticed: else right answers prove nothing."""
-        return self.compared > 0 and 0 < self.planted <= self.noticed
 
     @property
     def rate(self) -> float:

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from amdcheck.facts.cpu import Cpu, nominal_hz
 from amdcheck.facts.registry import fact
-from amdcheck.facts.selftests import TIMEOUT_S, Group, GroupDocument, Step, allowing_busy, document_of
+from amdcheck.facts.selftests import TIMEOUT_S, Compared, Group, GroupDocument, Step, allowing_busy, document_of
 from amdcheck.host.protocol import Host, SelfTest
 from amdcheck.knowledge.selftests import limit
 from amdcheck.model.expectations import Expectations
@@ -19,7 +19,7 @@ from amdcheck.model.value import Known, Unknown, Value
 _PRODUCTS = ("fma", "avx2")
 
 
-class CoreResult(Struct, frozen=True, kw_only=True):
+class CoreResult(Compared, frozen=True, kw_only=True):
     """What a process pinned to one CPU measured in `took_s` seconds, in seconds of a slice.
 
     The shortest slice is what the core can do whoever else runs; the median one is what it does beside the others.
@@ -28,10 +28,6 @@ class CoreResult(Struct, frozen=True, kw_only=True):
 
     cpus: tuple[int, ...]
     slices: int
-    compared: int
-    wrong: int
-    planted: int
-    noticed: int
     product_best_s: float
     product_median_s: float
     chain_best_s: float
@@ -42,6 +38,7 @@ class CoreResult(Struct, frozen=True, kw_only=True):
     stolen_s: float | None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if min(self.product_best_s, self.chain_best_s, self.ports_best_s, self.took_s) <= 0:
             raise ValueError("a slice takes no time")
 

@@ -11,7 +11,16 @@ from amdcheck.facts.cpulist import format_cpulist
 from amdcheck.facts.numa import Numa
 from amdcheck.facts.readings import Reading
 from amdcheck.facts.registry import fact
-from amdcheck.facts.selftests import Group, GroupDocument, Step, allowing_busy, document_of, offered_sets, step_of
+from amdcheck.facts.selftests import (
+    Compared,
+    Group,
+    GroupDocument,
+    Step,
+    allowing_busy,
+    document_of,
+    offered_sets,
+    step_of,
+)
 from amdcheck.host.protocol import Host, SelfTest
 from amdcheck.knowledge.selftests import limit
 from amdcheck.model.expectations import Expectations
@@ -37,7 +46,7 @@ class WrongElement(Struct, frozen=True, kw_only=True):
     element: int
 
 
-class NodeBandwidth(Struct, frozen=True, kw_only=True):
+class NodeBandwidth(Compared, frozen=True, kw_only=True):
     """The triad on one NUMA node by all of its workers at once, each on arrays of its own.
 
     `plain` and `streaming` are seconds for AMOUNT bytes as STREAM counts them, by stores through the caches and past
@@ -54,11 +63,7 @@ class NodeBandwidth(Struct, frozen=True, kw_only=True):
     placed: tuple[int, ...]
     plain: Reading | None
     streaming: Reading | None
-    compared: int
-    wrong: int
     first_wrong: tuple[WrongElement, ...]
-    planted: int
-    noticed: int
 
     @property
     def disturbed(self) -> bool:
@@ -140,18 +145,15 @@ class Distance(Struct, frozen=True, kw_only=True):
     reading: Reading
 
 
-class Sharing(Struct, frozen=True, kw_only=True):
+class Sharing(Compared, frozen=True, kw_only=True):
     """Two CPUs of different cores, the nearest distance first. `compared` counts, of which `wrong`."""
 
     cpus: tuple[int, int]
     increments: int
     distances: tuple[Distance, ...]
-    compared: int
-    wrong: int
-    planted: int
-    noticed: int
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if len(self.distances) < 2:
             raise ValueError("one distance says nothing of another")
 

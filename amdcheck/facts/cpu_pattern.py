@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 from amdcheck.facts.cpu_memory import node_params
 from amdcheck.facts.numa import Numa
 from amdcheck.facts.registry import fact
-from amdcheck.facts.selftests import Group, GroupDocument, Step, allowing_busy, document_of
+from amdcheck.facts.selftests import Compared, Group, GroupDocument, Step, allowing_busy, document_of
 from amdcheck.host.protocol import Host, SelfTest
 from amdcheck.model.expectations import Expectations
 from amdcheck.model.value import Known, Unknown
@@ -30,16 +30,12 @@ class WrongWord(Struct, frozen=True, kw_only=True):
     node: int | None
 
 
-class Patterns(Struct, frozen=True, kw_only=True):
+class Patterns(Compared, frozen=True, kw_only=True):
     """What one worker tested: `bytes`, each in so many `passes`; words `compared` and `wrong`, bits planted."""
 
     bytes: int
     passes: int
-    compared: int
-    wrong: int
     first_wrong: tuple[WrongWord, ...]
-    planted: int
-    noticed: int
     nodes: tuple[int, ...]  # that its memory lies on, empty where the kernel does not say
 
 

@@ -46,6 +46,24 @@ class Step(Struct, frozen=True, kw_only=True):
         return self.ended if self.detail is None else f"{self.ended}: {self.detail}"
 
 
+class Compared(Struct, frozen=True, kw_only=True):
+    """How many answers were compared and were wrong, and how many errors were planted and noticed."""
+
+    compared: int
+    wrong: int
+    planted: int
+    noticed: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.wrong <= self.compared or not 0 <= self.noticed <= self.planted:
+            raise ValueError("more is wrong or noticed than there is")
+
+    @property
+    def notices(self) -> bool:
+        """Whether something was compared, and every planted error was noticed: else right answers prove nothing."""
+        return self.compared > 0 and 0 < self.planted == self.noticed
+
+
 class WrongWord(Struct, frozen=True, kw_only=True):
     """One place of a register tile whose answer was wrong: got and want are the bits of the first wrong answer."""
 
@@ -55,17 +73,13 @@ class WrongWord(Struct, frozen=True, kw_only=True):
     want: str
 
 
-class KernelResult(Struct, frozen=True, kw_only=True):
+class KernelResult(Compared, frozen=True, kw_only=True):
     """What a kernel computed: words compared and wrong, bits planted and noticed, and the CPUs it ran on."""
 
     registers: int
     lanes: int
-    compared: int
-    wrong: int
     wrong_lanes: tuple[int, ...]
     first_wrong: tuple[WrongWord, ...]
-    planted: int
-    noticed: int
     cpus: tuple[int, ...]
 
 

@@ -76,7 +76,7 @@ def _judged(test: MemorySelfTest, sharing: Sharing) -> Finding:
             actual=f"{sharing.wrong} of {sharing.compared} counts wrong",
             remedy=remedy(f"{ID}/wrong-result"),
         )
-    if not sharing.compared or not sharing.planted or sharing.noticed < sharing.planted:
+    if not sharing.notices:
         return failed(
             f"{ID}/not-noticed",
             HOST,

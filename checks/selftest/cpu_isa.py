@@ -131,7 +131,7 @@ def _computed(test: IsaSelfTest, row: InstructionSet, subject: Subject, result: 
             actual=f"{result.wrong} of {result.compared} words wrong",
             remedy=remedy(f"{ID}/wrong-result"),
         )
-    if result.compared == 0 or result.planted == 0 or result.noticed < result.planted:
+    if not result.notices:
         return failed(
             f"{ID}/not-noticed",
             subject,

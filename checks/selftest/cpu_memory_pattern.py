@@ -84,7 +84,7 @@ def _judged(test: PatternSelfTest) -> Finding:
             outcome="died",
             remedy=remedy(f"{ID}/died"),
         )
-    if not compared or not planted or noticed < planted:
+    if not all(result.notices for _, result in done):
         return failed(
             f"{ID}/not-noticed",
             HOST,

@@ -126,7 +126,7 @@ def _node(test: MemorySelfTest, node: NodeBandwidth, others: list[NodeBandwidth]
             outcome="died",
             remedy=remedy(f"{ID}/died"),
         )
-    if node.compared == 0 or node.planted == 0 or node.noticed < node.planted:
+    if not node.notices:
         return failed(
             f"{ID}/not-noticed",
             subject,

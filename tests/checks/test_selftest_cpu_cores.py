@@ -110,6 +110,22 @@ def test_a_disturbed_cpu_that_is_fast_all_the_same_passes_and_tells_of_it() -> N
     assert all(any("50 % of its CPU, taken off it 7 times" in (e.value or "") for e in f.evidence) for f in found)
 
 
+@pytest.mark.parametrize("nonsense", [{"noticed": 5}, {"planted": -1}, {"wrong": -1}, {"wrong": 1e9}])
+def test_a_child_that_counts_more_than_there_is_proves_nothing(nonsense: dict[str, float]) -> None:
+    for check in (SCALING, NEIGHBOUR):
+        assert told(judge(check, Changed(ROME, lambda d: each(d, **nonsense)))) == [
+            (f"{check}/failed", "host", "unknown")
+        ]
+
+
+@pytest.mark.parametrize("count", ["compared", "planted"])
+def test_a_core_of_which_nothing_was_compared_passes_nothing(count: str) -> None:
+    nothing = {"planted": 0, "noticed": 0} if count == "planted" else {"compared": 0}
+    scaling = judge(SCALING, Changed(ROME, lambda d: each(d, **nothing)))
+    assert {f.id for f in scaling if f.status == "fail"} == {f"{SCALING}/not-noticed"}
+    assert {f.status for f in judge(NEIGHBOUR, Changed(ROME, lambda d: each(d, **nothing)))} == {"skip"}
+
+
 def test_one_disturbed_cpu_of_many_is_told_and_a_short_interruption_is_not() -> None:
     def one(share: float) -> Callable[[Document], None]:
         return lambda document: document["together"][3]["result"].update(cpu_share=share)
