@@ -174,7 +174,7 @@ def run(request: RunRequest, *, on_progress: Callable[[Progress], None] | None =
             expect={key: str(v) for key in ("gpus", "gfx", "rocm") if (v := getattr(expect, key)) is not None},
             date=date.today(),
         ),
-        summary=_summary(findings, required, lost, facts, expect, request),
+        summary=_summary(findings, required, lost, facts, opened, request),
         findings=findings,
     )
     if refused is not None:
@@ -353,13 +353,13 @@ def _summary(
     required: list[bool],
     lost: tuple[Lost, ...],
     facts: _Facts,
-    expect: Expectations,
+    opened: Opened,
     request: RunRequest,
 ) -> Summary:
     cpu, gpus, signs = facts.get(Cpu), facts.get(Gpus), facts.get(GpuSigns)
     is_amd_cpu = cpu is not None and cpu.vendor.or_none() == "AuthenticAMD"
     has_gpus = gpus is not None and bool(gpus.devices)
-    expected = expect.gpus != 0 and (signs is None or bool(signs.signs))
+    expected = opened.expectations.gpus != 0 and (signs is None or bool(signs.signs))
     listed = gpus is not None and gpus.listing.or_none() is not None
     return summarize(
         findings,
@@ -367,6 +367,7 @@ def _summary(
         amd_present=is_amd_cpu or has_gpus,
         cpu_host=is_amd_cpu and not has_gpus and not expected and listed,
         whole=request.select == ("*",) and not request.skip,
+        live=opened.source == "live",
         lost=lost,
         style=request.exit_style,
         fail_on_warn=request.fail_on == "warn",

@@ -23,6 +23,7 @@ def summarize(
     amd_present: bool,
     cpu_host: bool,
     whole: bool,
+    live: bool,
     lost: Sequence[Lost],
     style: ExitStyle,
     fail_on_warn: bool,
@@ -30,7 +31,8 @@ def summarize(
     """Judge the machine. `required[i]` says whether an unknown `findings[i]` makes it undetermined.
 
     `amd_present`: there was an AMD CPU or GPU to judge. `cpu_host`: an AMD CPU, no AMD GPU,
-    and none expected. `whole`: all checks of the level ran, so that the verdict is the machine's.
+    and none expected. `whole`: all checks of the level ran, so that the verdict is the machine's. `live`: the machine
+    is at hand, and can be asked again.
     """
     standing = [(f, r) for f, r in zip(findings, required, strict=True) if f.waived is None]
     fails = [f for f, _ in standing if f.status == "fail"]
@@ -62,7 +64,7 @@ def summarize(
                 "CPU host, no AMD GPU: " if cpu_host else "",
                 "" if whole else f"{counted(_checks(findings), 'check')} alone: ",
                 _judgement(verdict, why, counts, advisory=len(advisory)),
-                _left_out(findings, counts, root_only=len(unseen)),
+                _left_out(findings, counts, root_only=len(unseen), live=live),
             )
         ),
         drain=any(f.remedy is not None and f.remedy.owner == "node" for f in fails),
@@ -109,7 +111,7 @@ def _judgement(verdict: Verdict, why: str, counts: Counts, *, advisory: int) -> 
     return f"{words}: {why}" if why else words
 
 
-def _left_out(findings: Sequence[Finding], counts: Counts, *, root_only: int) -> str:
+def _left_out(findings: Sequence[Finding], counts: Counts, *, root_only: int, live: bool) -> str:
     """What the verdict leaves out: what is waived, what only root may read, self-tests of what is in use."""
     told = f" ({counts.waived} waived)" if counts.waived else ""
     if root_only:
@@ -118,7 +120,8 @@ def _left_out(findings: Sequence[Finding], counts: Counts, *, root_only: int) ->
     busy = {f.check for f in skips if f.check.startswith("selftest.")}
     if busy:
         devices = sorted({"GPU" if check.startswith("selftest.gpu.") else "CPU" for check in busy})
-        told += f"; {counted(len(busy), 'self-test')} not run: {'s and '.join(devices)}s in use (--allow-busy)"
+        told += f"; {counted(len(busy), 'self-test')} not run: {'s and '.join(devices)}s in use"
+        told += " (--allow-busy)" if live else ""
     return told
 
 

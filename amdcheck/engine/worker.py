@@ -253,9 +253,12 @@ def _collect(findings: Iterable[Finding], found: list[Finding]) -> None:
 
 
 def _completed(asked: Expectations, recorded: Expectations) -> Expectations:
-    """A replay asks what the recording run asked, but for what is given now; the level is the plan's."""
+    """A replay asks what the recording run asked, but for what is given now; the level is the plan's.
+
+    CPUs were in use when it was recorded, or were not: what its self-tests might use is no question of now.
+    """
     missing = {name: getattr(recorded, name) for name in asked.__struct_fields__ if getattr(asked, name) is None}
-    return replace(asked, **missing)
+    return replace(asked, **missing, allow_busy=recorded.allow_busy)
 
 
 def _accepted(check: Check, found: Iterable[Finding], duration_ms: float | None) -> tuple[Finding, ...]:

@@ -12,7 +12,7 @@ from amdcheck.facts.cpu import Cpu
 from amdcheck.facts.platform import Platform
 from amdcheck.facts.registry import fact
 from amdcheck.host.processes import signal_name
-from amdcheck.host.protocol import Host, SelfTest, SelfTestResult
+from amdcheck.host.protocol import ALLOW_BUSY, Host, SelfTest, SelfTestResult
 from amdcheck.knowledge.isa import InstructionSet, isa_table
 from amdcheck.model.expectations import Expectations
 from amdcheck.model.value import Known, Reason, Unknown, Value
@@ -285,7 +285,7 @@ def _no_python(test: SelfTest) -> Unknown:
 
 def _source(test: SelfTest) -> str:
     where = "" if test.python is None else f" ({test.python})"
-    return f"selftest {' '.join((test.name, *test.params))}{where}"
+    return " ".join(("selftest", test.name, *(word for word in test.params if word != ALLOW_BUSY))) + where
 
 
 class GroupDocument(Struct, frozen=True, kw_only=True):
@@ -306,7 +306,7 @@ class Group(Struct, frozen=True, kw_only=True):
 
 def allowing_busy(expect: Expectations) -> tuple[str, ...]:
     """The word by which a self-test's child may use CPUs that are in use, if so."""
-    return ("allow-busy",) if expect.allow_busy else ()
+    return (ALLOW_BUSY,) if expect.allow_busy else ()
 
 
 def step_of(document: Value[D], pick: Callable[[D], tuple[Step, T | None]]) -> Value[T]:

@@ -11,6 +11,7 @@ from msgspec import Meta, Struct, field
 
 from amdcheck.host.processes import Stuck
 from amdcheck.host.protocol import (
+    ALLOW_BUSY,
     CommandResult,
     Identity,
     OpenOutcome,
@@ -137,5 +138,6 @@ def command_key(argv: Sequence[str]) -> str:
 
 
 def selftest_key(name: str, params: Sequence[str], python: str | None) -> str:
-    """A self-test with its parameters, and the interpreter when that is not our own, as one line."""
-    return command_key((name, *params) if python is None else (name, *params, f"python={python}"))
+    """A self-test with its parameters but ALLOW_BUSY, and the interpreter when that is not our own, as one line."""
+    asked = (name, *(word for word in params if word != ALLOW_BUSY))
+    return command_key(asked if python is None else (*asked, f"python={python}"))

@@ -89,6 +89,11 @@ class CommandResult(Struct, frozen=True, kw_only=True):
     stuck: tuple[str, ...] = ()  # children that SIGKILL did not end: "pid 123 (wchan)"
 
 
+# Among the parameters of a self-test: it may use CPUs that are in use. What is measured is the same question all the
+# same: the word is no part of the key by which a recording keeps the answer.
+ALLOW_BUSY = "allow-busy"
+
+
 class SelfTest(Struct, frozen=True, kw_only=True):
     """A self-test to run in a child process: its name, parameters and deadline in seconds."""
 

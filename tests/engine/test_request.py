@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import time
 from pathlib import Path
@@ -10,9 +11,9 @@ import pytest
 from msgspec.structs import replace
 
 from amdcheck.engine.run import RunRequest, read_facts, run
-from amdcheck.host.capture_file import encode
+from amdcheck.host.capture_file import decode, encode
 from amdcheck.model.errors import InputError
-from amdcheck.model.expectations import Level
+from amdcheck.model.expectations import Expectations, Level
 from tests.compose import compose
 from tests.standins.hungfs import dead_mount
 
@@ -101,6 +102,28 @@ def test_a_check_that_is_named_runs_in_the_replay_of_a_lower_level(quick_recordi
     report = run(RunRequest(host=quick_recording, select=("pci.*", "selftest.cpu.isa"))).report
     assert report.run.level == "standard"
     assert {f.check for f in report.findings} == {"pci.link-width", "selftest.cpu.isa"}
+
+
+@pytest.mark.parametrize("given", [False, True])
+@pytest.mark.parametrize("recorded", [False, True])
+def test_a_self_test_replays_whichever_cpus_it_might_use_when_it_was_recorded(
+    recorded: bool, given: bool, tmp_path: Path
+) -> None:
+    """What is recorded is what was measured: --allow-busy is for a machine that is at hand."""
+    path = tmp_path / "machine.json.xz"
+    expect = Expectations(level="standard", allow_busy=recorded)
+    whole = compose("epyc9575fx2-cpu", "every-cpu-in-use").capture(expect)
+    assert {"allow-busy" in test.params for test in whole.selftests if test.name == "cpu.cores"} == {recorded}
+    path.write_bytes(encode(replace(whole, manifest=replace(whole.manifest, level="standard", expectations=expect))))
+    result = run(RunRequest(host=path, allow_busy=given, select=("selftest.cpu.*",), capture=True))
+    busy = {f.check for f in result.report.findings if f.outcome == "busy"}
+    assert {"selftest.cpu.clock", "selftest.cpu.scaling", "selftest.cpu.triad"} <= busy
+    assert "unknown" not in {f.status for f in result.report.findings}
+    assert result.report.summary.headline.endswith(f"{len(busy)} self-tests not run: CPUs in use")
+    assert result.capture is not None
+    again = decode(io.BytesIO(result.capture), name="again").manifest
+    assert again.expectations is not None
+    assert again.expectations.allow_busy == recorded
 
 
 @pytest.mark.parametrize(("level", "tools"), [(None, 0), ("standard", 2)])

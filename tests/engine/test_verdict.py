@@ -32,6 +32,7 @@ def judged(
     amd_present: bool = True,
     cpu_host: bool = False,
     whole: bool = True,
+    live: bool = True,
     lost: tuple[Lost, ...] = (),
     style: ExitStyle = "gate",
     fail_on_warn: bool = False,
@@ -42,6 +43,7 @@ def judged(
         amd_present=amd_present,
         cpu_host=cpu_host,
         whole=whole,
+        live=live,
         lost=lost,
         style=style,
         fail_on_warn=fail_on_warn,
@@ -98,6 +100,7 @@ def test_self_tests_that_were_left_out_on_a_busy_machine_are_counted() -> None:
     assert judged(PASS, SKIP, *busy).headline == (
         "READY: 1 finding passed; 2 self-tests not run: CPUs in use (--allow-busy)"
     )
+    assert judged(PASS, *busy, live=False).headline == "READY: 1 finding passed; 2 self-tests not run: CPUs in use"
     assert judged(PASS, *busy).exit_code == 0
     gpu = skipped("selftest.gpu.gemm", Subject(kind="gpu", id="0000:03:00.0"), "in use", outcome="busy")
     assert judged(PASS, busy[0], gpu).headline.endswith("; 2 self-tests not run: CPUs and GPUs in use (--allow-busy)")
