@@ -12,6 +12,8 @@ from amdcheck.cli.output import tell
 from amdcheck.engine import plugins
 from amdcheck.engine.registry import GROUPS, Check, Needs, all_checks
 from amdcheck.knowledge.remedies import RemedyTemplate, remedies, steps_on
+from amdcheck.knowledge.selftests import Limit, limits
+from amdcheck.knowledge.tables import Confidence
 from amdcheck.model.expectations import Level
 from amdcheck.model.finding import Action, Owner, Status, Step
 
@@ -42,11 +44,23 @@ class OutcomePage(Struct, frozen=True, kw_only=True):
     reference: str | None
 
 
+class HeldLimit(Struct, frozen=True, kw_only=True):
+    """A number that a check holds what it measures against, and where it comes from."""
+
+    name: str
+    value: float
+    unit: str
+    meaning: str
+    source: str
+    confidence: Confidence
+
+
 class CheckPage(Struct, frozen=True, kw_only=True):
-    """The manual page of a check and the outcomes that are its own, the worst first."""
+    """The manual page of a check, what it holds figures against, and the outcomes that are its own, the worst first."""
 
     check: ListedCheck
     page: str
+    limits: tuple[HeldLimit, ...]
     outcomes: tuple[OutcomePage, ...]
 
 
@@ -77,7 +91,19 @@ def listed(check: Check) -> ListedCheck:
 def check_page(check: Check) -> CheckPage:
     own = (page for id, page in every_outcome().items() if id.partition("/")[0] == check.id)
     worst_first = sorted(own, key=lambda page: _WORST_FIRST.index(page.status or "manual"))
-    return CheckPage(check=listed(check), page=check.page, outcomes=tuple(worst_first))
+    held = tuple(_held(name, row) for name, row in limits().items() if check.id in row.checks)
+    return CheckPage(check=listed(check), page=check.page, limits=held, outcomes=tuple(worst_first))
+
+
+def _held(name: str, row: Limit) -> HeldLimit:
+    return HeldLimit(
+        name=name,
+        value=row.value,
+        unit=row.unit,
+        meaning=row.meaning,
+        source=row.source,
+        confidence=row.confidence,
+    )
 
 
 def every_outcome() -> Mapping[str, OutcomePage]:

@@ -65,6 +65,12 @@ def _check(sheet: Sheet, page: CheckPage) -> None:
     sheet.words(f"level {check.level}, needs {check.needs}, {weight}, from {check.origin}", first="  ")
     sheet.line()
     sheet.page(page.page)
+    if page.limits:
+        sheet.line()
+        sheet.line("What it holds figures against")
+    for limit in page.limits:
+        sheet.words(f"{limit.name}: {limit.value:g} {limit.unit}: {limit.meaning}", first="  ", hang=4)
+        sheet.words(f"{limit.confidence}; {limit.source}", first="    ")
     if not page.outcomes:
         return
     sheet.line()

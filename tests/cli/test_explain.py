@@ -12,6 +12,7 @@ from amdcheck.cli.catalogue import CheckPage, OutcomePage, every_check, every_ou
 from amdcheck.cli.explain import _check, find_page
 from amdcheck.cli.sheet import Sheet
 from amdcheck.engine.registry import Check
+from amdcheck.knowledge.selftests import limit
 from amdcheck.model.errors import InputError
 from amdcheck.model.finding import Action, Owner, Step
 from amdcheck.report.view import View
@@ -186,6 +187,28 @@ def test_explain_of_a_check_lists_its_outcomes_the_worst_first_and_what_to_do_ab
     worst = every_outcome()["rocm.driver-compat/unsupported"]
     assert todo.startswith(f"To do: {worst.action} (owner: {worst.owner})\n  1. ")
     assert "what any check may end with: ok, denied, " in shown
+
+
+def test_a_page_shows_what_figures_are_held_against_and_where_that_comes_from() -> None:
+    shown = amdcheck("explain", "selftest.cpu.neighbour", env={"COLUMNS": "80"}).stdout
+    held = " ".join(shown.partition("What it holds figures against\n")[2].partition("Outcomes, ")[0].split())
+    row = limit("shared-core")
+    assert f"shared-core: {row.value:g} {row.unit}: {row.meaning} {row.confidence}; {row.source}" in held
+    page = json.loads(amdcheck("explain", "selftest.cpu.neighbour", "--format", "json").stdout)
+    names = [held["name"] for held in page["limits"]]
+    assert names == ["cpu-share", "cpu-in-use", "clock-of-nominal", "shared-core", "slow-of-siblings"]
+    assert page["limits"][3] == {
+        "name": "shared-core",
+        "value": row.value,
+        "unit": row.unit,
+        "meaning": row.meaning,
+        "source": row.source,
+        "confidence": row.confidence,
+    }
+
+
+def test_a_check_without_figures_shows_none() -> None:
+    assert "holds figures" not in amdcheck("explain", "numa.balancing").stdout
 
 
 def test_help_of_explain_says_who_the_owners_are_and_what_the_actions_mean() -> None:
