@@ -117,7 +117,9 @@ class JudgeOptions(EvidenceOptions):
         typer.Option(metavar="FORMAT=FILE", help="Write the report to a file as well; may be given again."),
     ] = field(default_factory=list)
     quiet: Annotated[bool, typer.Option("--quiet", help="Show the headline alone.")] = False
-    verbose: Annotated[bool, typer.Option("--verbose", help="Show what passed and was skipped, with evidence.")] = False
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Show what passed and was skipped, with evidence and metrics.")
+    ] = False
     no_color: Annotated[bool, typer.Option("--no-color", help="Show no colours; so does NO_COLOR.")] = False
 
 

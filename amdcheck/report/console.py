@@ -395,6 +395,8 @@ def _case(page: _Page, case: Case) -> None:
         page.paragraph(", ".join(filter(None, (found, wanted))), first="    ")
     for item in sample.evidence:
         _evidence(page, item)
+    if page.view.detail == "verbose":
+        _metrics(page, case)
 
 
 def _evidence(page: _Page, item: Evidence) -> None:
@@ -404,6 +406,17 @@ def _evidence(page: _Page, item: Evidence) -> None:
         told = (page.span(f"{item.source} = ", "dim"), page.span(page.short(item.value)))
     note = f"  ({item.note})" if item.note and item.value is not None else ""
     page.paragraph(*told, page.span(note, "dim"), first="    ", indent=6)
+
+
+def _metrics(page: _Page, case: Case) -> None:
+    """What was measured, by name; of several subjects the numbers in their order, one where they are equal."""
+    values: dict[tuple[str, str], list[str]] = {}
+    for metric in (metric for finding in case.findings for metric in finding.metrics):
+        values.setdefault((metric.name, metric.unit), []).append(f"{metric.value:.12g}")
+    for (name, unit), numbers in values.items():
+        told = numbers[0] if len(set(numbers)) == 1 else ", ".join(numbers)
+        words = told if unit == "1" else f"{told} {unit}"
+        page.paragraph(page.span(f"metric {name} = ", "dim"), page.span(words), first="    ", indent=6)
 
 
 def _step(page: _Page, steps: Sequence[Step], *, head: str, indent: int, privileged: bool) -> None:

@@ -21,8 +21,12 @@ _SHORTEST = 4  # an id such as "0" stands in many strings by chance
 class Case:
     """What is said of some subjects in the same words; `sample` is the finding, its subject's id replaced."""
 
-    subjects: tuple[Subject, ...]
+    findings: tuple[Finding, ...]
     sample: Finding
+
+    @property
+    def subjects(self) -> tuple[Subject, ...]:
+        return tuple(f.subject for f in self.findings)
 
 
 @dataclass(frozen=True)
@@ -88,7 +92,7 @@ def _entry(findings: Sequence[Finding]) -> Entry:
         findings=tuple(findings),
         cases=tuple(
             Case(
-                subjects=tuple(f.subject for f in group),
+                findings=tuple(group),
                 sample=group[0] if len(group) == 1 else _sample([_generic(f) for f in group]),
             )
             for group in cases.values()

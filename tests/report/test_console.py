@@ -8,7 +8,20 @@ import msgspec
 import pytest
 from rich.cells import cell_len
 
-from amdcheck.model.finding import HOST, Finding, Remedy, Step, Subject, failed, shown, skipped, undetermined, warned
+from amdcheck.model.finding import (
+    HOST,
+    Finding,
+    Metric,
+    Remedy,
+    Step,
+    Subject,
+    failed,
+    passed,
+    shown,
+    skipped,
+    undetermined,
+    warned,
+)
 from amdcheck.model.report import Lost, Report
 from amdcheck.report.console import render
 from amdcheck.report.view import Detail, View
@@ -110,6 +123,25 @@ def test_verbose_shows_the_evidence_of_passes_and_the_reason_of_skips() -> None:
     assert "    /proc/cpuinfo = AuthenticAMD  (every CPU)" in lines
     assert "    /sys/bus/pci/devices/<gpu>/current_link_width = 16" in lines
     assert "  MIOpen is not installed" in lines
+
+
+def test_verbose_shows_the_metrics_that_pages_and_remedies_name() -> None:
+    lines = shown_on(samples.narrow_links(), width=80, detail="verbose")
+    at = lines.index("    /sys/bus/pci/devices/<gpu>/max_link_width = 16")
+    assert lines[at + 1 : at + 3] == ["    metric link.width = 8 lanes", "  To do: reset (owner: node)"]
+    assert not any("metric" in line for line in shown_on(samples.narrow_links(), width=80))
+
+
+def test_metrics_of_subjects_that_are_told_in_one_are_told_of_each() -> None:
+    def measured(cpu: str, *metrics: tuple[str, float, str]) -> Finding:
+        told = tuple(Metric(name=name, value=value, unit=unit, volatile=True) for name, value, unit in metrics)
+        subject = Subject(kind="cpu", id=cpu)
+        return passed("selftest.cpu.neighbour", subject, "alone", shown("selftest cpu.cores", "right"), metrics=told)
+
+    found = (measured("0", ("clock", 3.412, "GHz"), ("share", 0.5, "1")), measured("4", ("clock", 3.5, "GHz")))
+    lines = shown_on(samples.report(*found), width=80, detail="verbose")
+    at = lines.index("  2 CPUs: 0, 4")
+    assert lines[at + 3 : at + 5] == ["    metric clock = 3.412, 3.5 GHz", "    metric share = 0.5"]
 
 
 def test_quiet_is_the_headline_alone() -> None:
