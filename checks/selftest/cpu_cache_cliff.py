@@ -98,10 +98,11 @@ def _judged(test: MemorySelfTest, cpu: Cpu, platform: Platform, slice_: Cache, c
         ),
         *(_told(test, point) for point in (within[-1], *beyond, walked.memory)),
     )
-    metrics = (Metric(name="last-level-share", value=share / (1 << 20), unit="MiB", volatile=True),)
+    disturbance = _disturbance(test, walked)
+    least = Metric(name="last-level-share", value=share / (1 << 20), unit="MiB", volatile=True)
+    metrics = () if disturbance else (least,)
     if share >= limit("cache-share").value * 1024 * claimed_kib:
         return passed(ID, HOST, "what the kernel names as third-level cache is there", *seen, metrics=metrics)
-    disturbance = _disturbance(test, walked)
     if disturbance:
         return undetermined(
             ID,

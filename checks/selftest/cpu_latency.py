@@ -131,15 +131,20 @@ def _told(test: MemorySelfTest, point: Point) -> Evidence:
 
 
 def _metrics(walked: Latency) -> tuple[Metric, ...]:
+    """Nothing of walks that were disturbed."""
+
     def metric(name: str, value: float, unit: str) -> Metric:
         return Metric(name=name, value=round(value, 2), unit=unit, volatile=True)
 
     def name(point: Point) -> str:
         return f"latency-{_size(point).lower().replace(' ', '-')}"
 
-    points = (metric(f"{name(p)}-{p.pages}-pages", 1e9 * p.seconds, "ns") for p in walked.points)
-    cost = walked.on("small")[-1].seconds / walked.memory.seconds
-    nearest = walked.points[0]
+    quiet = [point for point in walked.points if not point.reading.disturbed]
+    found = [metric(f"{name(p)}-{p.pages}-pages", 1e9 * p.seconds, "ns") for p in quiet]
+    nearest, small = walked.points[0], walked.on("small")[-1]
     cycles = nearest.reading.per_cycle(nearest.hops)
-    first = () if cycles is None else (metric(f"{name(nearest)}-cycles", 1 / cycles, "cycles"),)
-    return (*points, *first, metric("small-pages-cost", cost, "x"))
+    if nearest in quiet and cycles is not None:
+        found.append(metric(f"{name(nearest)}-cycles", 1 / cycles, "cycles"))
+    if walked.memory in quiet and small in quiet:
+        found.append(metric("small-pages-cost", small.seconds / walked.memory.seconds, "x"))
+    return tuple(found)

@@ -81,8 +81,12 @@ def _one(test: CoresSelfTest, run: CoreRun) -> Finding:
         evidence(test.nominal_hz[run.cpu].parse(_ghz), note="nominal clock"),
     )
     metrics = (
-        Metric(name="clock", value=round(clock / 1e9, 3), unit="GHz", volatile=True),
-        Metric(name="product-of-ports", value=round(100 * share, 1), unit="%", volatile=True),
+        ()
+        if result.disturbed
+        else (
+            Metric(name="clock", value=round(clock / 1e9, 3), unit="GHz", volatile=True),
+            Metric(name="product-of-ports", value=round(100 * share, 1), unit="%", volatile=True),
+        )
     )
     outcome = _outcome(result, share=share, clock=clock, usual=usual, is_nominal=_is_nominal(test, run))
     if outcome is None:

@@ -173,7 +173,7 @@ def _judged(test: CoresSelfTest, cpu: Cpu, allowed: Evidence) -> Finding:
     if stolen > limit("stolen").value:
         taken = shown("/proc/stat", f"{100 * stolen:.0f} % taken by the hypervisor", note="steal", volatile=True)
         message = "the hypervisor takes the CPUs away while they have work"
-        return warned(f"{ID}/stolen", HOST, message, taken, *seen, metrics=metrics, remedy=remedy(f"{ID}/stolen"))
+        return warned(f"{ID}/stolen", HOST, message, taken, *seen, metrics=metrics[-1:], remedy=remedy(f"{ID}/stolen"))
     disturbed = _disturbed(test)
     if disturbed:
         message = "something else ran on the CPUs meanwhile, so that nothing is said of how they scale"

@@ -149,14 +149,20 @@ def _rates(source: str, product: Product) -> tuple[Evidence, ...]:
 
 
 def _metrics(product: Product) -> tuple[Metric, ...]:
+    """Nothing of what was disturbed."""
+
     def metric(name: str, value: float, unit: str) -> Metric:
         return Metric(name=name, value=round(value, 3), unit=unit, volatile=True)
 
-    per_cycle, cycle_s = product.ceiling_per_cycle, product.reading.cycle_s
-    return (
-        metric("rate", product.rate / 1e9, "Gop/s"),
-        metric("ceiling", product.ceiling_rate / 1e9, "Gop/s"),
-        metric("of-ceiling", product.efficiency, "1"),
-        *((metric("ceiling-per-cycle", per_cycle, "op/cycle"),) if per_cycle is not None else ()),
-        *((metric("clock", 1 / cycle_s / 1e9, "GHz"),) if cycle_s is not None else ()),
-    )
+    found: list[Metric] = []
+    if not product.reading.disturbed:
+        found.append(metric("rate", product.rate / 1e9, "Gop/s"))
+        if product.reading.cycle_s is not None:
+            found.append(metric("clock", 1 / product.reading.cycle_s / 1e9, "GHz"))
+    if not product.ceiling.disturbed:
+        found.append(metric("ceiling", product.ceiling_rate / 1e9, "Gop/s"))
+        if product.ceiling_per_cycle is not None:
+            found.append(metric("ceiling-per-cycle", product.ceiling_per_cycle, "op/cycle"))
+    if not product.reading.disturbed and not product.ceiling.disturbed:
+        found.append(metric("of-ceiling", product.efficiency, "1"))
+    return tuple(found)

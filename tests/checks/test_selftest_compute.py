@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from amdcheck.engine.registry import all_checks
+from amdcheck.facts.cpu import Cpu
 from amdcheck.facts.cpu_compute import FULL_RANGE, ComputeSelfTest, ProductRun
 from amdcheck.model.expectations import Expectations
 from amdcheck.model.finding import Finding
@@ -61,6 +62,25 @@ def test_what_else_runs_on_the_cpu_is_told_and_no_rate_is_judged(check: str) -> 
         assert (finding.id, finding.status) == (f"{check}/ok", "pass")
         told = [e for e in finding.evidence if "disturbed, not judged: 50 % of a CPU" in (e.value or "")]
         assert [e.volatile for e in told] == [True, True]
+        assert finding.metrics == ()
+
+
+@pytest.mark.parametrize(
+    ("disturbed", "left"),
+    [("reading", {"ceiling", "ceiling-per-cycle"}), ("ceiling", {"rate", "clock"})],
+)
+def test_the_rate_that_was_not_disturbed_is_told(disturbed: str, left: set[str]) -> None:
+    test = read_fact(ComputeSelfTest, compose(MILAN).host)
+    runs = test.products.or_none() or {}
+    product = runs["fma"].result
+    assert product is not None
+    quiet = product.reading if disturbed == "reading" else product.ceiling
+    one = replace(product, **{disturbed: replace(quiet, cpu_share=0.5)})
+    changed = replace(test, products=Known({**runs, "fma": replace(runs["fma"], result=one)}, test.source))
+    (finding, _) = all_checks()["selftest.cpu.gemm-fp32"].function(
+        test=changed, cpu=read_fact(Cpu, compose(MILAN).host)
+    )
+    assert set(metrics(finding)) == left
 
 
 @pytest.mark.parametrize("check", [*PRODUCTS, "selftest.cpu.clock", "selftest.cpu.int8-exact"])

@@ -108,6 +108,13 @@ def test_a_disturbed_cpu_that_is_fast_all_the_same_passes_and_tells_of_it() -> N
     found = judge(NEIGHBOUR, Changed(ROME, lambda d: each(d, cpu_share=0.5, involuntary=7)))
     assert {f.status for f in found} == {"pass"}
     assert all(any("50 % of its CPU, taken off it 7 times" in (e.value or "") for e in f.evidence) for f in found)
+    assert [f.metrics for f in found] == [()] * 4
+
+
+def test_of_cpus_that_the_hypervisor_takes_only_that_is_measured() -> None:
+    (whole,) = judge(SCALING, compose(GUEST, "virtual-cpus-stolen").host)
+    assert told([whole]) == [(f"{SCALING}/stolen", "host", "warn")]
+    assert [(m.name, m.value) for m in whole.metrics] == [("stolen", 30.0)]
 
 
 @pytest.mark.parametrize("nonsense", [{"noticed": 5}, {"planted": -1}, {"wrong": -1}, {"wrong": 1e9}])

@@ -260,6 +260,26 @@ def test_a_healthy_rome_shows_its_latencies_and_what_small_pages_cost() -> None:
     assert "128 of 128 MiB" in values(finding)
 
 
+@pytest.mark.parametrize(
+    ("point", "missing"),
+    [
+        (0, {"latency-16-kib-huge-pages", "latency-16-kib-cycles"}),
+        (1, {"latency-256-kib-huge-pages"}),
+        (-2, {"latency-128-mib-huge-pages", "small-pages-cost"}),
+        (-1, {"latency-128-mib-small-pages", "small-pages-cost"}),
+    ],
+)
+def test_a_walk_that_was_disturbed_is_shown_and_no_metric(point: int, missing: set[str]) -> None:
+    whole = only(healthy(LATENCY, ONE_NODE))
+
+    def change(said: Document) -> None:
+        said["chase"]["result"]["points"][point]["reading"]["cpu_share"] = 0.6
+
+    finding = only(changed(LATENCY, ONE_NODE, change))
+    assert {m.name for m in whole.metrics} - {m.name for m in finding.metrics} == missing
+    assert sum("disturbed: 60 % of a CPU" in (value or "") for value in values(finding)) == 1
+
+
 def test_a_machine_with_huge_pages_switched_off_is_told_how_to_have_them() -> None:
     finding = only(faulty(LATENCY, TWO_SOCKETS, "no-huge-pages"))
     assert (finding.status, finding.outcome) == ("warn", "no-huge-pages")
@@ -338,7 +358,8 @@ def test_a_cache_that_others_used_meanwhile_is_not_judged_unless_it_is_all_there
     def change(said: Document) -> None:
         said["sharers_busy"] = [1]
 
-    assert only(changed(CLIFF, "epyc9575fx2-cpu", change)).status == "pass"
+    finding = only(changed(CLIFF, "epyc9575fx2-cpu", change))
+    assert (finding.status, finding.metrics) == ("pass", ())
 
 
 def test_a_guest_without_any_l3_in_its_share_is_told_less_than_the_smallest_size() -> None:
