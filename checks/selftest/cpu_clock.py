@@ -101,7 +101,7 @@ def _judged(test: ComputeSelfTest, clock: Clock) -> Finding:
             metrics=metrics,
             remedy=remedy(f"{ID}/throttled"),
         )
-    against = "the nominal clock is not known here" if nominal is None else "it is not below nominal"
+    against = "no nominal clock is known to hold it against" if nominal is None else "it is not below nominal"
     return passed(ID, HOST, f"both chains agree on the clock under load; {against}", *seen, metrics=metrics)
 
 

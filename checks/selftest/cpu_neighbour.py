@@ -42,7 +42,8 @@ def neighbour(test: CoresSelfTest) -> Iterator[Finding]:
     guest: no steal, full utilization, the right clock, and half the throughput.
 
     shared-core: on bare metal look for what runs on the sibling thread; in a virtual machine ask for dedicated cores.
-    throttled: governor, power cap, temperature. disturbed: something else ran on the CPU itself; nothing is said.
+    throttled: governor, power cap, temperature. disturbed: something else ran on the CPU itself. A rate that is low then
+    is not judged; one that is high all the same passes, and the evidence says what the CPU gave to others.
     no-reference: amdcheck may run on one CPU alone, and no firmware tells its clock. busy: the other CPUs are in use.
 
     What is measured is an instant: a neighbour may come and go.
@@ -89,17 +90,20 @@ def _one(test: CoresSelfTest, run: CoreRun) -> Finding:
         )
     )
     outcome = _outcome(result, share=share, clock=clock, usual=usual, is_nominal=_is_nominal(test, run))
+    alone = "nobody shares the core"
+    if result.disturbed:
+        alone = "no sign of somebody on the core's other thread, though others ran on the CPU itself"
     if outcome is None:
         clocked = "nominal or above" if _is_nominal(test, run) else "like that of the others that were measured"
-        message = f"nobody shares the core, and its clock is {clocked}"
+        message = f"{alone}, and its clock is {clocked}"
         return passed(ID, subject, message, *seen, metrics=metrics)
     if outcome == "no-reference" and len(test.allowed) > 1:
-        reason = "nobody shares the core; whether its clock is low cannot be said, the other CPUs are in use"
+        reason = f"{alone}; whether its clock is low cannot be said, the other CPUs are in use"
         return skipped(ID, subject, reason, *seen, outcome="busy")
     if outcome in ("disturbed", "no-reference"):
         message = {
             "disturbed": "something else ran on the CPU in every attempt, so that its rates say nothing of the core",
-            "no-reference": "nobody shares the core; whether its clock is low cannot be said, there is none to compare",
+            "no-reference": f"{alone}; whether its clock is low cannot be said, there is none to compare",
         }[outcome]
         return undetermined(ID, subject, message, *seen, outcome=outcome, remedy=remedy(f"{ID}/{outcome}"))
     message = {

@@ -109,6 +109,10 @@ def test_a_disturbed_cpu_that_is_fast_all_the_same_passes_and_tells_of_it() -> N
     assert {f.status for f in found} == {"pass"}
     assert all(any("50 % of its CPU, taken off it 7 times" in (e.value or "") for e in f.evidence) for f in found)
     assert [f.metrics for f in found] == [()] * 4
+    assert {f.message for f in found} == {
+        "no sign of somebody on the core's other thread, though others ran on the CPU itself, and its clock is nominal "
+        "or above"
+    }
 
 
 def test_of_cpus_that_the_hypervisor_takes_only_that_is_measured() -> None:
@@ -174,9 +178,22 @@ def test_with_one_idle_cpu_scaling_is_busy_and_its_neighbour_is_judged() -> None
 
 
 def test_in_a_guest_with_one_idle_cpu_no_clock_is_there_to_compare_with() -> None:
-    (found,) = judge(NEIGHBOUR, Changed(GUEST, lambda d: d.update(alone=d["alone"][:1], together=[])))
+    def one_idle(document: Document) -> None:
+        document |= {"alone": document["alone"][:1], "together": []}
+
+    (found,) = judge(NEIGHBOUR, Changed(GUEST, one_idle))
     assert told([found]) == [(f"{NEIGHBOUR}/busy", "0", "skip")]
-    assert found.message.endswith("the other CPUs are in use")
+    unsure = "; whether its clock is low cannot be said, the other CPUs are in use"
+    assert found.message == f"nobody shares the core{unsure}"
+
+    def and_disturbed(document: Document) -> None:
+        one_idle(document)
+        each(document, cpu_share=0.5)
+
+    (other,) = judge(NEIGHBOUR, Changed(GUEST, and_disturbed))
+    assert other.message == (
+        f"no sign of somebody on the core's other thread, though others ran on the CPU itself{unsure}"
+    )
     assert ("matrix product", "75 % of the ports' rate") in [(e.note, e.value) for e in found.evidence]
 
 
