@@ -44,9 +44,10 @@ def cache_cliff(test: MemorySelfTest, cpu: Cpu, platform: Platform) -> Iterator[
     may be a tenth: 8 of 105 MiB were measured in one. Whoever plans with the claim, plans for memory speed unawares.
     On bare metal a slice that is smaller than named is shared with somebody, or parts of it are locked away.
 
-    smaller: plan with the metric last-level-share. On bare metal look at resctrl (cache allocation, also by container
-    runtimes and Kubernetes' resource managers) and at what else runs on the same CCX. disturbed: cores that share the
-    slice were at work meanwhile, so that nothing is said.
+    smaller: plan with the metric last-level-share, the largest size walked that the cache held; the next one, mostly
+    twice as large, it did not hold, and the share lies between them. On bare metal look at resctrl (cache allocation,
+    also by container runtimes and Kubernetes' resource managers) and at what else runs on the same CCX. disturbed:
+    cores that share the slice were at work meanwhile, so that nothing is said.
 
     Source: AMD64 Architecture Programmer's Manual volume 3, Fn8000_001D; Linux Documentation/arch/x86/resctrl.rst.
     """
@@ -113,14 +114,15 @@ def _judged(test: MemorySelfTest, cpu: Cpu, platform: Platform, slice_: Cache, c
             outcome="disturbed",
             remedy=remedy(f"{ID}/disturbed"),
         )
-    told = f"{share >> 20} MiB" if share else f"less than {beyond[0].bytes >> 20} MiB"
+    missed = next(point.bytes for point in (*beyond, walked.memory) if point.bytes > share)
+    told = f"at least {_size(share)}, less than {_size(missed)}" if share else f"less than {_size(missed)}"
     where = "what shares this cache, or partitions it, has the rest"
     if platform.virtualization is not None:
         where = "a virtual machine is shown its host's cache"
     return warned(
         f"{ID}/smaller",
         HOST,
-        f"of {claimed_kib >> 10} MiB that are named as third-level cache, {told} are there; {where}",
+        f"{claimed_kib >> 10} MiB are named as third-level cache, and {told} are there; {where}",
         *seen,
         evidence(platform.virtualization_evidence, note="virtualization"),
         expected=f"at least {100 * limit('cache-share').value:.0f} % of the named size",
@@ -131,9 +133,12 @@ def _judged(test: MemorySelfTest, cpu: Cpu, platform: Platform, slice_: Cache, c
 
 
 def _told(test: MemorySelfTest, point: Point) -> Evidence:
-    kib = point.bytes >> 10
-    size = f"{kib >> 10} MiB" if kib >= 1024 else f"{kib} KiB"
-    return shown(test.source, f"{1e9 * point.seconds:.1f} ns", note=f"walking {size}", volatile=True)
+    return shown(test.source, f"{1e9 * point.seconds:.1f} ns", note=f"walking {_size(point.bytes)}", volatile=True)
+
+
+def _size(bytes: int) -> str:
+    kib = bytes >> 10
+    return f"{kib >> 10} MiB" if kib >= 1024 else f"{kib} KiB"
 
 
 def _disturbance(test: MemorySelfTest, walked: Latency) -> tuple[Evidence, ...]:

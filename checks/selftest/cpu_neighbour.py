@@ -42,8 +42,8 @@ def neighbour(test: CoresSelfTest) -> Iterator[Finding]:
     guest: no steal, full utilization, the right clock, and half the throughput.
 
     shared-core: on bare metal look for what runs on the sibling thread; in a virtual machine ask for dedicated cores.
-    throttled: governor, power cap, temperature. disturbed: something else ran on the CPU itself. A rate that is low then
-    is not judged; one that is high all the same passes, and the evidence says what the CPU gave to others.
+    throttled: governor, power cap, temperature. disturbed: something else ran on the CPU itself. A rate that is low
+    then is not judged; one that is high all the same passes, and the evidence says what the CPU gave to others.
     no-reference: amdcheck may run on one CPU alone, and no firmware tells its clock. busy: the other CPUs are in use.
 
     What is measured is an instant: a neighbour may come and go.

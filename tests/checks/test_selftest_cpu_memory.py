@@ -326,10 +326,16 @@ def test_a_slice_that_is_there_passes_with_its_measured_share() -> None:
 
 def test_a_guest_with_an_eighth_of_its_slice_is_told_what_to_plan_with() -> None:
     finding = only(faulty(CLIFF, GUEST, "eighth-of-the-cache"))
-    assert (finding.status, finding.id, finding.actual) == ("warn", f"{CLIFF}/smaller", "4 MiB")
-    assert finding.message == (
-        "of 32 MiB that are named as third-level cache, 4 MiB are there; a virtual machine is shown its host's cache"
+    assert (finding.status, finding.id, finding.actual) == (
+        "warn",
+        f"{CLIFF}/smaller",
+        "at least 4 MiB, less than 8 MiB",
     )
+    assert finding.message == (
+        "32 MiB are named as third-level cache, and at least 4 MiB, less than 8 MiB are there; "
+        "a virtual machine is shown its host's cache"
+    )
+    assert metric(finding, "last-level-share") == 4.0
     assert finding.remedy is not None
     assert "last-level-share" in finding.remedy.steps[0].text
 
@@ -369,6 +375,16 @@ def test_a_guest_without_any_l3_in_its_share_is_told_less_than_the_smallest_size
                 point["reading"] |= {"best_s": 4.6e-4, "median_s": 4.6e-4}
 
     assert only(changed(CLIFF, GUEST, change)).actual == "less than 2 MiB"
+
+
+def test_a_share_of_which_all_that_was_walked_is_there_is_less_than_memory() -> None:
+    """With little room no size between a quarter of the slice and memory is walked."""
+
+    def change(said: Document) -> None:
+        points = said["chase"]["result"]["points"]
+        points[:] = [point for point in points if point["bytes"] < 16 << 20 or point["bytes"] > 32 << 20]
+
+    assert only(changed(CLIFF, TWO_SOCKETS, change)).actual == "at least 8 MiB, less than 128 MiB"
 
 
 def test_several_slices_that_are_shown_as_one_are_not_judged() -> None:
