@@ -34,7 +34,7 @@ def memory_pattern(test: PatternSelfTest) -> Iterator[Finding]:
     with its inversion, in blocks larger than the caches, 128 MiB and more; with less room nothing is tested. Wrong bits
     are planted in every pattern and must be noticed. It takes at most a quarter of what the machine, its control groups
     and limits have left, and some seconds; should memory run out all the same, the kernel ends this test first. What
-    was tested is in the metrics: a sample, chosen by the kernel, not all of the memory. For that there is memtest86+,
+    was tested is in the evidence: a sample, chosen by the kernel, not all of the memory. For that there is memtest86+,
     and the BIOS's own memory test.
 
     Why: weights stay in memory for weeks. ECC corrects single bits and reports them; what it miscorrects, and what
@@ -95,9 +95,8 @@ def _judged(test: PatternSelfTest) -> Finding:
             actual=f"{noticed} of {planted}",
             remedy=remedy(f"{ID}/not-noticed"),
         )
-    return passed(
-        ID, HOST, "memory held every pattern", words, control, *_where(test, done), metrics=_metrics(test, done)
-    )
+    seen = (words, control, *_where(test, done))
+    return passed(ID, HOST, "the memory that was tested held every pattern", *seen, metrics=_metrics(test, done))
 
 
 def _told(test: PatternSelfTest, run: PatternRun, word: WrongWord) -> Evidence:
@@ -112,15 +111,26 @@ def _told(test: PatternSelfTest, run: PatternRun, word: WrongWord) -> Evidence:
 
 
 def _where(test: PatternSelfTest, done: list[tuple[PatternRun, Patterns]]) -> tuple[Evidence, ...]:
+    """How much of which nodes was tested."""
     nodes = sorted({node for _, result in done for node in result.nodes})
     told = ", ".join(map(str, nodes)) or "unknown"
-    return (shown(test.source, f"nodes {told}", note=f"memory of {len(done)} workers", volatile=True),)
+    tested = sum(result.bytes for _, result in done) / (1 << 30)
+    amount = f"{tested:.2f} of the {test.room_kib / (1 << 20):.2f} GiB that it might take, {_passes(done)} passes"
+    return (
+        shown(test.source, amount, note="tested", volatile=True),
+        shown(test.source, f"nodes {told}", note=f"memory of {len(done)} workers", volatile=True),
+    )
+
+
+def _passes(done: list[tuple[PatternRun, Patterns]]) -> int:
+    """That each word has had at least."""
+    return min(result.passes for _, result in done)
 
 
 def _metrics(test: PatternSelfTest, done: list[tuple[PatternRun, Patterns]]) -> tuple[Metric, ...]:
     tested = sum(result.bytes for _, result in done)
     return (
         Metric(name="tested", value=round(tested / (1 << 30), 3), unit="GiB", volatile=True),
-        Metric(name="available", value=round(test.room_kib / (1 << 20), 3), unit="GiB", volatile=True),
-        Metric(name="passes", value=min(result.passes for _, result in done), unit="1", volatile=False),
+        Metric(name="allowed", value=round(test.room_kib / (1 << 20), 3), unit="GiB", volatile=True),
+        Metric(name="passes", value=_passes(done), unit="1", volatile=False),
     )

@@ -444,9 +444,11 @@ def test_one_cpu_alone_is_skipped_with_the_reason() -> None:
 
 def test_memory_that_holds_every_pattern_passes_and_says_how_much_was_tested() -> None:
     finding = only(healthy(PATTERN, ONE_NODE, DEEP))
-    assert finding.status == "pass"
-    assert metric(finding, "tested") == 4.0
+    assert (finding.status, finding.message) == ("pass", "the memory that was tested held every pattern")
+    assert {m.name: m.value for m in finding.metrics} == {"tested": 4.0, "allowed": 15.75, "passes": 12}
     assert values(finding)[0] == "6442450944 of 6442450944 words right"
+    (tested,) = [item for item in finding.evidence if item.note == "tested"]
+    assert (tested.value, tested.volatile) == ("4.00 of the 15.75 GiB that it might take, 12 passes", True)
 
 
 def test_a_bit_that_flips_is_named_by_offset_bits_node_and_cpu() -> None:
