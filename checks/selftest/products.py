@@ -149,7 +149,7 @@ def _rates(source: str, product: Product) -> tuple[Evidence, ...]:
 
 
 def _metrics(product: Product) -> tuple[Metric, ...]:
-    """Nothing of what was disturbed."""
+    """Nothing of what was disturbed. `clock` stood beside the product, `ceiling-clock` beside the ceiling."""
 
     def metric(name: str, value: float, unit: str) -> Metric:
         return Metric(name=name, value=round(value, 3), unit=unit, volatile=True)
@@ -161,7 +161,8 @@ def _metrics(product: Product) -> tuple[Metric, ...]:
             found.append(metric("clock", 1 / product.reading.cycle_s / 1e9, "GHz"))
     if not product.ceiling.disturbed:
         found.append(metric("ceiling", product.ceiling_rate / 1e9, "Gop/s"))
-        if product.ceiling_per_cycle is not None:
+        if product.ceiling.cycle_s is not None and product.ceiling_per_cycle is not None:
+            found.append(metric("ceiling-clock", 1 / product.ceiling.cycle_s / 1e9, "GHz"))
             found.append(metric("ceiling-per-cycle", product.ceiling_per_cycle, "op/cycle"))
     if not product.reading.disturbed and not product.ceiling.disturbed:
         found.append(metric("of-ceiling", product.efficiency, "1"))

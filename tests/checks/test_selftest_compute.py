@@ -7,10 +7,11 @@ from msgspec.structs import replace
 
 from amdcheck.engine.registry import all_checks
 from amdcheck.facts.cpu import Cpu
-from amdcheck.facts.cpu_compute import FULL_RANGE, ComputeSelfTest, ProductRun
+from amdcheck.facts.cpu_compute import FULL_RANGE, ComputeSelfTest, Product, ProductRun
+from amdcheck.knowledge.selftests import limit
 from amdcheck.model.expectations import Expectations
 from amdcheck.model.finding import Finding
-from amdcheck.model.value import Known
+from amdcheck.model.value import Known, Value
 from tests.compose import compose
 from tests.judge import judge, read_fact
 
@@ -26,6 +27,18 @@ def metrics(finding: Finding) -> dict[str, float]:
     return {metric.name: metric.value for metric in finding.metrics}
 
 
+def with_product(test: ComputeSelfTest, name: str, product: Product) -> Value[dict[str, ProductRun]]:
+    """Its products, with another result of one."""
+    runs = test.products.or_none() or {}
+    return Known({**runs, name: replace(runs[name], result=product)}, test.source)
+
+
+def judged_with(test: ComputeSelfTest) -> list[Finding]:
+    """What is said of FP32 where the self-test gave this on a Milan."""
+    cpu = read_fact(Cpu, compose(MILAN).host)
+    return list(all_checks()["selftest.cpu.gemm-fp32"].function(test=test, cpu=cpu))
+
+
 def test_zen_5_issues_twice_what_256_bits_hold() -> None:
     found = by_subject("selftest.cpu.gemm-fp32", TURIN)
     assert {name: f.id for name, f in found.items()} == dict.fromkeys(("fma", "avx512f"), f"{PRODUCTS[0]}/ok")
@@ -33,6 +46,24 @@ def test_zen_5_issues_twice_what_256_bits_hold() -> None:
     assert metrics(found["avx512f"])["ceiling-per-cycle"] == pytest.approx(64)
     assert metrics(found["avx512f"])["of-ceiling"] == pytest.approx(0.9)
     assert all(metric.volatile for f in found.values() for metric in f.metrics)
+
+
+def test_operations_a_cycle_are_by_the_clock_beside_the_ceiling() -> None:
+    """The clock rose from the ceiling's slices to the product's."""
+    test = read_fact(ComputeSelfTest, compose(MILAN).host)
+    product = (test.products.or_none() or {})["fma"].result
+    assert product is not None
+    faster = replace(product, reading=replace(product.reading, cycle_s=1 / 3.5e9))
+    (finding, _) = judged_with(replace(test, products=with_product(test, "fma", faster)))
+    told = metrics(finding)
+    assert (told["clock"], told["ceiling-clock"]) == (3.5, 2.85)
+    assert told["ceiling"] / told["ceiling-clock"] == pytest.approx(told["ceiling-per-cycle"], rel=1e-3)
+
+
+@pytest.mark.parametrize("check", PRODUCTS)
+def test_the_page_says_how_far_below_its_ceiling_a_product_is_slow(check: str) -> None:
+    page = " ".join(all_checks()[check].page.split())
+    assert f"below-ceiling: the product reaches less than {limit('product-of-ceiling').value:g} of its ceiling" in page
 
 
 @pytest.mark.parametrize("check", PRODUCTS)
@@ -67,19 +98,16 @@ def test_what_else_runs_on_the_cpu_is_told_and_no_rate_is_judged(check: str) -> 
 
 @pytest.mark.parametrize(
     ("disturbed", "left"),
-    [("reading", {"ceiling", "ceiling-per-cycle"}), ("ceiling", {"rate", "clock"})],
+    [("reading", {"ceiling", "ceiling-clock", "ceiling-per-cycle"}), ("ceiling", {"rate", "clock"})],
 )
 def test_the_rate_that_was_not_disturbed_is_told(disturbed: str, left: set[str]) -> None:
     test = read_fact(ComputeSelfTest, compose(MILAN).host)
-    runs = test.products.or_none() or {}
-    product = runs["fma"].result
+    product = (test.products.or_none() or {})["fma"].result
     assert product is not None
     quiet = product.reading if disturbed == "reading" else product.ceiling
     one = replace(product, **{disturbed: replace(quiet, cpu_share=0.5)})
-    changed = replace(test, products=Known({**runs, "fma": replace(runs["fma"], result=one)}, test.source))
-    (finding, _) = all_checks()["selftest.cpu.gemm-fp32"].function(
-        test=changed, cpu=read_fact(Cpu, compose(MILAN).host)
-    )
+    changed = replace(test, products=with_product(test, "fma", one))
+    (finding, _) = judged_with(changed)
     assert set(metrics(finding)) == left
 
 
@@ -129,11 +157,9 @@ def test_saturation_is_tried_only_where_it_decides() -> None:
 def int8_with(machine: str, product: str, **changes: int) -> Finding:
     """What is said of full bytes where this product's result has these values."""
     test = read_fact(ComputeSelfTest, compose(machine).host)
-    runs = test.products.or_none() or {}
-    result = runs[product].result
+    result = (test.products.or_none() or {})[product].result
     assert result is not None
-    one = replace(runs[product], result=replace(result, **changes))
-    changed = replace(test, products=Known({**runs, product: one}, test.source))
+    changed = replace(test, products=with_product(test, product, replace(result, **changes)))
     (finding,) = all_checks()["selftest.cpu.int8-exact"].function(test=changed)
     return finding
 
