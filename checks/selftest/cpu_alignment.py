@@ -38,11 +38,10 @@ def alignment(test: AlignmentSelfTest) -> Iterator[Finding]:
 
     Why: malloc promises 16 bytes. Its large blocks begin 16 bytes into a page, so the larger an array is, the more
     surely it is misaligned. Then every 64-byte load and every second 32-byte load straddles two cache lines, which
-    costs up to twice the time while the data is in the first-level cache; the metrics load-…-at-OFFSET say what it is
-    here, as multiples of an aligned load. Data that streams from memory hardly notices. Kernels that use aligned loads
-    crash instead.
-    numpy.ascontiguousarray is no cure: an array that is contiguous already is returned as it is. `flags.aligned` only
-    means aligned to the element.
+    costs twice the time and more while the data is in the first-level cache; the metrics load-…-at-OFFSET say what it
+    is here, as multiples of an aligned load. Data that streams from memory hardly notices. Kernels that use aligned
+    loads crash instead. numpy.ascontiguousarray is no cure: an array that is contiguous already is returned as it is.
+    `flags.aligned` only means aligned to the element.
 
     What to do, in numpy, where it matters (small matrices used again and again, staging buffers):
 

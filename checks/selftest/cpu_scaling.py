@@ -190,7 +190,7 @@ def _judged(test: CoresSelfTest, cpu: Cpu, allowed: Evidence) -> Finding:
             metrics=metrics,
             remedy=remedy(f"{ID}/low"),
         )
-    return passed(ID, HOST, "the cores do together what they do alone", *seen, metrics=metrics)
+    return passed(ID, HOST, "the cores do together about what they do alone", *seen, metrics=metrics)
 
 
 def _curve(test: CoresSelfTest, cpus: int, efficiency: float) -> tuple[Evidence, ...]:

@@ -55,7 +55,7 @@ def test_a_machine_of_equal_cores_scales_and_shows_what_it_measured() -> None:
     assert (whole.id, whole.status, whole.message) == (
         f"{SCALING}/ok",
         "pass",
-        "the cores do together what they do alone",
+        "the cores do together about what they do alone",
     )
     assert [(e.value, e.volatile) for e in whole.evidence] == [
         ("100 % of as many cores alone, per cycle", True),

@@ -260,10 +260,22 @@ def test_a_healthy_rome_shows_its_latencies_and_what_small_pages_cost() -> None:
     assert "128 of 128 MiB" in values(finding)
 
 
+@pytest.mark.parametrize(("smallest", "is_told"), [(4, True), (32, True), (64, False), (256, False)])
+def test_cycles_of_the_first_level_have_one_name_and_are_told_of_it_alone(smallest: int, is_told: bool) -> None:
+    """At level deep the smallest size is 4 KiB; where nobody told the first level's, it lies in the second."""
+
+    def change(said: Document) -> None:
+        said["chase"]["result"]["points"][0]["bytes"] = smallest << 10
+
+    finding = only(changed(LATENCY, ONE_NODE, change))
+    assert [m.value for m in finding.metrics if "cycles" in m.name] == ([4.08] if is_told else [])
+    assert ("first-level-cycles" in {m.name for m in finding.metrics}) == is_told
+
+
 @pytest.mark.parametrize(
     ("point", "missing"),
     [
-        (0, {"latency-16-kib-huge-pages", "latency-16-kib-cycles"}),
+        (0, {"latency-16-kib-huge-pages", "first-level-cycles"}),
         (1, {"latency-256-kib-huge-pages"}),
         (-2, {"latency-128-mib-huge-pages", "small-pages-cost"}),
         (-1, {"latency-128-mib-small-pages", "small-pages-cost"}),
