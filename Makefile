@@ -44,8 +44,10 @@ types: $(VENV)/installed-test
 	PATH="$(abspath $(BIN)):$$PATH" .ci/planted-type-error
 
 acceptance: $(VENV)/installed-test
-	$(BIN)/python -m benchmarks.readings
-	$(BIN)/python -m benchmarks.truth --save
+	code=0; \
+	$(BIN)/python -m benchmarks.truth --save || code=1; \
+	$(BIN)/python -m benchmarks.readings || code=1; \
+	exit $$code
 
 # On Debian and Ubuntu as root, as in CI. Elsewhere the tests skip what needs a tool that is not there.
 system:

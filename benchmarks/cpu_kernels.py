@@ -43,8 +43,7 @@ SERIES = 3
 CALLS = 3  # of each contender in a group
 SIZES = {256: 40, 512: 20, 1024: 8, 2048: 5}  # the groups of each
 QUICK_SIZES = {256: 15, 512: 10}
-# Repeats of a slice of the ceiling, which takes some 0.3 ms: long enough that a clock which rose only in the pause
-# before does not count, and shorter than a scheduler's tick.
+# Least repeats of a slice of the ceiling, some 0.3 ms: a clock that rose only in the pause before does not count.
 PORTS = 60_000
 RESTS = 0.06  # of the time that was worked
 LEAST_REST_S = 0.005

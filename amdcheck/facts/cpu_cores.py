@@ -161,16 +161,16 @@ class CoresSelfTest(Group, frozen=True, kw_only=True):
         return max(found, default=None)
 
     @property
-    def reference(self) -> float | None:
-        """Operations a second of the median product on the fastest CPU that was alone."""
-        return max((self.operations / r.product_median_s for r in results(self.alone)), default=None)
+    def best_alone(self) -> float | None:
+        """Operations a cycle of the median product on the best CPU that was alone."""
+        return max((self.per_cycle(r) for r in results(self.alone)), default=None)
 
     def efficiency(self, cores: int) -> float | None:
         """What all CPUs did at once, per cycle, as a share of what `cores` cores would do that each are alone.
 
         Clocks are taken out: a package that boosts one core higher than all of them is as it should be.
         """
-        alone = max((self.per_cycle(r) for r in results(self.alone)), default=None)
+        alone = self.best_alone
         if alone is None or cores == 0:
             return None
         return sum(self.per_cycle(r) for r in results(self.together)) / (alone * cores)
@@ -178,7 +178,7 @@ class CoresSelfTest(Group, frozen=True, kw_only=True):
     @property
     def curve(self) -> dict[int, float]:
         """The same of each wave that had its CPUs to itself, by the number of CPUs."""
-        alone = max((self.per_cycle(r) for r in results(self.alone)), default=None)
+        alone = self.best_alone
         quiet = [wave for wave in self.waves if wave.cpu_share >= limit("cpu-share").value]
         return {} if alone is None else {wave.cpus: wave.per_cycle / (alone * wave.cores) for wave in quiet}
 

@@ -260,13 +260,8 @@ def _params(cpu: Cpu, numa: Numa, expect: Expectations) -> tuple[str, ...]:
         *(("triad",) if _TRIAD in offered_sets(flags) else ()),
         *(f"{name}={size}" for name, size in zip(("l1", "l2"), data, strict=True) if size),
         *((f"l3={slices}",) if slices else ()),
-        *node_params(numa),
+        *(f"node{node.id}={format_cpulist(node.cpus.or_none() or ())}" for node in numa.with_cpus),
     )
-
-
-def node_params(numa: Numa) -> tuple[str, ...]:
-    """node0=0-7,64-71: the CPUs of each node that has some."""
-    return tuple(f"node{node.id}={format_cpulist(node.cpus.or_none() or ())}" for node in numa.with_cpus)
 
 
 def _first_kib(cpu: Cpu, level: int, type_: str) -> int | None:

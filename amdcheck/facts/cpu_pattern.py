@@ -6,8 +6,6 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from amdcheck.facts.cpu_memory import node_params
-from amdcheck.facts.numa import Numa
 from amdcheck.facts.registry import fact
 from amdcheck.facts.selftests import Compared, Group, GroupDocument, Step, allowing_busy, document_of
 from amdcheck.host.protocol import Host, SelfTest
@@ -59,9 +57,8 @@ class PatternSelfTest(Group, frozen=True, kw_only=True):
     workers: tuple[PatternRun, ...]
 
     @classmethod
-    def read(cls, host: Host, numa: Numa, expect: Expectations) -> PatternSelfTest:
-        params = (*allowing_busy(expect), *node_params(numa))
-        test = SelfTest(name="cpu.pattern", params=params, timeout_s=TIMEOUT_S)
+    def read(cls, host: Host, expect: Expectations) -> PatternSelfTest:
+        test = SelfTest(name="cpu.pattern", params=allowing_busy(expect), timeout_s=TIMEOUT_S)
         source = f"selftest {test.name}"
         document = document_of(host, test, expect, _Document, source=source)
         known = document.value if isinstance(document, Known) else None

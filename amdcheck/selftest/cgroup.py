@@ -5,11 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from amdcheck.selftest.isolate import Record
 
-# path of the group's folder -> quota in CPUs, times throttled, seconds throttled
-Quotas = dict[str, tuple[float, int, float]]
+
+class Quota(NamedTuple):
+    """In CPUs; how often and how many seconds it held somebody back, and the CPU seconds that the group has used."""
+
+    cpus: float
+    throttled: int
+    throttled_s: float
+    used_s: float | None  # None where the kernel does not say
+
+
+Quotas = dict[str, Quota]  # by the group's folder
 _PROC = Path("/proc")
 
 
@@ -49,7 +59,7 @@ def quotas(*, proc: Path = _PROC) -> Quotas:
         with suppress(OSError, ValueError):
             limit = _limit(folder)
             if limit is not None:
-                found[str(folder)] = (limit, *_throttled(folder))
+                found[str(folder)] = Quota(limit, *_throttled(folder), _used_s(folder))
     return found
 
 
@@ -57,15 +67,24 @@ def tightest(before: Quotas, after: Quotas) -> Record | None:
     """The smallest quota, and how often and how long it held somebody of its group back between the two looks."""
     if not after:
         return None
-    path = min(after, key=lambda name: after[name][0])
-    cpus, times, seconds = after[path]
-    _, times_before, seconds_before = before.get(path, (cpus, times, seconds))
+    path = min(after, key=lambda name: after[name].cpus)
+    now, was = after[path], before.get(path, after[path])
     return {
         "path": path,
-        "cpus": cpus,
-        "throttled": max(0, times - times_before),
-        "throttled_s": round(max(0.0, seconds - seconds_before), 4),
+        "cpus": now.cpus,
+        "throttled": max(0, now.throttled - was.throttled),
+        "throttled_s": round(max(0.0, now.throttled_s - was.throttled_s), 4),
     }
+
+
+def cpus_left(before: Quotas, after: Quotas, seconds: float) -> float | None:
+    """What the groups left of their quotas between two looks that lie `seconds` apart; None without a quota."""
+    left = []
+    for path, now in after.items():
+        was = before.get(path, now).used_s
+        used = 0.0 if now.used_s is None or was is None else max(0.0, now.used_s - was)
+        left.append(now.cpus - used / seconds)
+    return min(left, default=None)
 
 
 def _limit(folder: Path) -> float | None:
@@ -75,6 +94,16 @@ def _limit(folder: Path) -> float | None:
         return None if quota == "max" else int(quota) / int(period)
     quota = _text(folder / "cpu.cfs_quota_us")
     return None if int(quota) < 0 else int(quota) / int(_text(folder / "cpu.cfs_period_us"))
+
+
+def _used_s(folder: Path) -> float | None:
+    """usage_usec in version 2, cpuacct.usage (ns) in version 1."""
+    for name, key, scale in (("cpu.stat", "usage_usec", 1e6), ("cpuacct.usage", "", 1e9)):
+        with suppress(OSError, ValueError):
+            words = _text(folder / name).split()
+            if not key or key in words:
+                return int(words[words.index(key) + 1 if key else 0]) / scale
+    return None
 
 
 def _throttled(folder: Path) -> tuple[int, float]:

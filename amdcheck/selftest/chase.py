@@ -59,15 +59,15 @@ def judge(library: Library, cpu: int, caches_kib: tuple[int | None, int | None, 
 
 
 def sizes(l1: int | None, l2: int | None, l3: int | None, most: int, level: str) -> tuple[int, ...]:
-    """The sizes in bytes to walk, each a power of two: within each cache, about the third level's, and memory.
+    """The sizes in bytes to walk, each a power of two: within each cache, all that only the third holds, and memory.
 
     At level deep every power of two.
     """
     if level == "deep":
         return tuple(1 << power for power in range(12, most.bit_length()))
     inside = [_down(cache // 2) for cache in (l1, l2) if cache]
-    if l2 and l3 and l3 > 2 * l2:
-        inside += [_down(2 * l2), *(_down(l3 // part) for part in (4, 2, 1) if l3 // part > 2 * l2)]
+    if l2 and l3:
+        inside += [1 << power for power in range((2 * l2).bit_length() - 1, l3.bit_length())]
     return tuple(sorted({*(size for size in inside if 8 * LINE <= size < most), most}))
 
 

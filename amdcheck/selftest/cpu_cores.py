@@ -19,7 +19,7 @@ from amdcheck.selftest import cgroup
 from amdcheck.selftest.idle import ALLOW_BUSY, Busy, core_of, idle_cpus, one_a_core
 from amdcheck.selftest.isolate import Record
 from amdcheck.selftest.library import Gemm, Library, LibraryMissing, Product, load
-from amdcheck.selftest.reading import pin, raise_clock
+from amdcheck.selftest.reading import pin
 from amdcheck.selftest.room import be_first_to_go, room
 from amdcheck.selftest.together import Start, together
 
@@ -34,6 +34,7 @@ PLANTED = 4  # wrong words that each process must notice
 READY_S = 2.0  # for all processes to be there
 ATTEMPTS_ALONE = 5  # somebody who shares a core comes and goes
 ATTEMPTS_TOGETHER = 2
+BEGIN_WITHIN_S = 15.0  # of the start: no attempt and no wave begins later, so that what was measured is told
 PROCESS_BYTES = 16 << 20  # what one of the processes dirties, at most
 
 
@@ -60,26 +61,54 @@ def run(params: tuple[str, ...]) -> Record:
     told |= {"operations": operations, "ports_operations": ports, "cycles": 300 * CHAIN}
     be_first_to_go()
     chosen = sorted(cpus[: max(2, room() // PROCESS_BYTES)])
+    until = time.monotonic() + BEGIN_WITHIN_S
     run_on = partial(_side_by_side, library, gemm)
-
-    def alone(cpu: int) -> Record:
-        return _best(lambda: run_on((cpu,), ALONE_S), ATTEMPTS_ALONE, lambda runs: _of_ports(runs, operations / ports))[
-            0
-        ]
-
-    told["alone"] = singles = [alone(cpu) for cpu in one_a_core(chosen, most=ALONE)]
-    if len(chosen) > 1:
-        for some in _waves(chosen):
-            runs = run_on(some, ALONE_S)
-            if _went_wrong(runs):
-                told["together"] = runs
-                break
-            told["waves"].append(_wave(runs, operations))
-        else:
-            all_of_them = partial(run_on, chosen, TOGETHER_S)
-            told["together"] = _best(all_of_them, ATTEMPTS_TOGETHER, lambda runs: _of_alone(runs, singles))
+    singles = _alone(run_on, one_a_core(chosen, most=ALONE), operations / ports, until)
+    told |= {"alone": singles, **(_at_once(run_on, chosen, singles, operations, until) if len(chosen) > 1 else {})}
     told["quota"] = cgroup.tightest(before, cgroup.quotas())
     return told
+
+
+RunOn = Callable[[Sequence[int], float], list[Record]]
+
+
+def _alone(run_on: RunOn, cpus: Sequence[int], ports_operations: float, until: float) -> list[Record]:
+    """One CPU after the other; once more those that do far less than the ports of the best of them take.
+
+    `ports_operations`: operations of a product for one on the ports.
+    """
+    told: dict[int, Record] = {}
+
+    def share(runs: Sequence[Record]) -> float:
+        """The product's rate a cycle against the least of a core that nobody shares."""
+        results = [run["result"] for run in (*runs, *told.values()) if run["result"]]
+        ceiling = max(result["chain_best_s"] / result["ports_best_s"] for result in results)
+        best = runs[0]["result"]["chain_best_s"] / runs[0]["result"]["product_best_s"]
+        return float(ports_operations * best / ceiling / limit("shared-core").value)
+
+    for again in (False, True):
+        for cpu in cpus:
+            if told and time.monotonic() > until:
+                break
+            if not again or (told[cpu]["result"] and share([told[cpu]]) < 1):
+                told[cpu] = _best(partial(run_on, (cpu,), ALONE_S), ATTEMPTS_ALONE, share, until)[0]
+    return list(told.values())
+
+
+def _at_once(
+    run_on: RunOn, cpus: Sequence[int], singles: Sequence[Record], operations: int, until: float
+) -> dict[str, list[Record]]:
+    """Waves of more and more CPUs, then all; a wave in which one went wrong is the last, and is told whole."""
+    waves: list[Record] = []
+    for some in _waves(cpus):
+        if time.monotonic() > until:
+            break
+        runs = run_on(some, ALONE_S)
+        if _went_wrong(runs):
+            return {"waves": waves, "together": runs}
+        waves.append(_wave(runs, operations))
+    rate = partial(_of_alone, singles=singles)
+    return {"waves": waves, "together": _best(partial(run_on, cpus, TOGETHER_S), ATTEMPTS_TOGETHER, rate, until)}
 
 
 def _waves(cpus: Sequence[int]) -> Iterator[Sequence[int]]:
@@ -93,7 +122,9 @@ def _waves(cpus: Sequence[int]) -> Iterator[Sequence[int]]:
         yield cores
 
 
-def _best(measure: Callable[[], list[Record]], attempts: int, rate: Callable[[list[Record]], float]) -> list[Record]:
+def _best(
+    measure: Callable[[], list[Record]], attempts: int, rate: Callable[[list[Record]], float], until: float
+) -> list[Record]:
     """Measure again while a process got too little of its CPU or the rate is below 1, which is what is judged.
 
     The least disturbed attempt is told, of several such the fastest one. One in which a process died, or a word was
@@ -108,7 +139,7 @@ def _best(measure: Callable[[], list[Record]], attempts: int, rate: Callable[[li
         quality = min(undisturbed, *(run["result"]["cpu_share"] for run in runs)), rate(runs)
         if quality > most:
             best, most = runs, quality
-        if most >= (undisturbed, 1.0):
+        if most >= (undisturbed, 1.0) or time.monotonic() > until:
             break
     return best
 
@@ -116,12 +147,6 @@ def _best(measure: Callable[[], list[Record]], attempts: int, rate: Callable[[li
 def _went_wrong(runs: Sequence[Record]) -> bool:
     results = [run["result"] for run in runs]
     return any(result is None or result["wrong"] or result["noticed"] < result["planted"] for result in results)
-
-
-def _of_ports(runs: Sequence[Record], operations: float) -> float:
-    """The product's rate against the least of a core that nobody shares; `operations` of it for one of the ports."""
-    result = runs[0]["result"]
-    return float(operations * result["ports_best_s"] / result["product_best_s"] / limit("shared-core").value)
 
 
 def _of_alone(runs: Sequence[Record], singles: Sequence[Record]) -> float:
@@ -159,7 +184,6 @@ def _side_by_side(library: Library, gemm: Gemm, cpus: Sequence[int], window_s: f
     def step(cpu: int, start: Start) -> Record:
         pin(cpu)
         product = gemm.prepare(m=SHAPE[0], n=SHAPE[1], k=SHAPE[2], seed=SEED + cpu, pages="small")
-        raise_clock()
         product.run()
         return measure(library, product, start=start.wait(), window_s=window_s, plant=cpu)
 

@@ -6,7 +6,7 @@ Parameters: the names of the kernels to run, which are flags of /proc/cpuinfo. E
 from __future__ import annotations
 
 from amdcheck.selftest import cpuid
-from amdcheck.selftest.isolate import Ended, Isolated, Record, isolated
+from amdcheck.selftest.isolate import Ended, Record, isolated
 from amdcheck.selftest.library import Kernel, Library, LibraryMissing, load
 
 BLOCKS = 16  # tiles with operands of their own
@@ -17,15 +17,18 @@ SHOWN = 8  # wrong words that are told one by one
 
 
 def run(params: tuple[str, ...]) -> Record:
-    """Run the named kernels one after the other, and read CPUID meanwhile."""
+    """Run the named kernels one after the other, then read CPUID."""
     library, lacks = None, None
     try:
         library = load()
     except LibraryMissing as missing:
         lacks = str(missing)
-    asked = Isolated(lambda: cpuid.read(library))
     kernels = [] if library is None else [_one(library, name) for name in params]
-    return {"lacks": lacks, "kernels": kernels, "cpuid": asked.ended(deadline_s=DEADLINE_S)}
+    return {
+        "lacks": lacks,
+        "kernels": kernels,
+        "cpuid": isolated(lambda: cpuid.read(library), deadline_s=DEADLINE_S),
+    }
 
 
 def _one(library: Library, name: str) -> Record:

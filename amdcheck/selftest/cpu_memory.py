@@ -95,7 +95,9 @@ def _steps(library: Library, asked: Asked, idle: Sequence[int]) -> Record:
         "nodes_busy": {node: here for node, cpus in asked.nodes.items() if (here := [c for c in others if c in cpus])},
         "chase": latency,
         "sharers_busy": [other for other in watch.busy() if part and other in part[1] and other != cpu],
-        "sharing": _not_run("no-pair", "it takes two CPUs of different cores that nobody uses")
+        "sharing": _not_run(
+            "no-pair", "it takes two CPUs of different cores that are idle, allowed and within the quota"
+        )
         if pair is None
         else isolated(lambda: sharing.judge(library, pair), deadline_s=deadline_s),
     }
@@ -122,7 +124,7 @@ class _Watch:
 
 def _matrix(library: Library, asked: Asked, node_cpu: dict[int, int], deadline_s: float) -> Ended:
     if len(node_cpu) < 2:
-        return _not_run("one-node", "there is one NUMA node with CPUs that nobody uses")
+        return _not_run("one-node", "of one NUMA node alone there are CPUs that are idle, allowed and within the quota")
     if len(node_cpu) > MOST_NODES[asked.level]:
         return _not_run("not-asked", f"between {len(node_cpu)} nodes it takes long: run at level deep")
     size = max(MATRIX_ARRAY, *(_least_array(asked, cpu, [cpu]) for cpu in node_cpu.values()))

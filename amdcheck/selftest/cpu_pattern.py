@@ -1,6 +1,6 @@
 """selftest.cpu.memory-pattern: patterns written into a part of the memory, and every word read back.
 
-Parameters: "allow-busy", and node0=CPUS for each NUMA node. One worker a core takes block after block and keeps
+Parameters: "allow-busy". One worker a core takes block after block and keeps
 them, so that each block lies elsewhere, until its share of the memory or its time is used up. No machine is starved:
 the memory is a quarter of what it and its control groups have left.
 """
@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from functools import partial
 
 from amdcheck.selftest.buffer import Buffer
-from amdcheck.selftest.cpu_memory import parse
-from amdcheck.selftest.idle import Busy, idle_cpus, one_a_core
-from amdcheck.selftest.isolate import Isolated, Record, all_ended
+from amdcheck.selftest.idle import ALLOW_BUSY, Busy, idle_cpus, one_a_core
+from amdcheck.selftest.isolate import Record, all_ended, started
 from amdcheck.selftest.library import Difference, Library, LibraryMissing, load
 from amdcheck.selftest.reading import pin
 from amdcheck.selftest.room import be_first_to_go, room
@@ -44,10 +43,9 @@ PASSES = (
 
 def run(params: tuple[str, ...]) -> Record:
     """Run one worker on each idle core at once."""
-    asked = parse(params)
     try:
         library = load()
-        idle = idle_cpus(allow_busy=asked.allow_busy)
+        idle = idle_cpus(allow_busy=ALLOW_BUSY in params)
     except LibraryMissing as missing:
         return {"lacks": str(missing), "busy": None, "room_kib": 0, "workers": []}
     except Busy as busy:
@@ -57,8 +55,8 @@ def run(params: tuple[str, ...]) -> Record:
     cpus = one_a_core(idle, most=max(1, min(MOST_WORKERS, there // BLOCK)))
     share = there // len(cpus)
     began = time.monotonic()
-    workers = {cpu: Isolated(partial(judge, library, cpu, share)) for cpu in cpus}
-    ended = all_ended(workers, began=began, deadline_s=DEADLINE_S)
+    running, refused = started({cpu: partial(judge, library, cpu, share) for cpu in cpus})
+    ended = refused | all_ended(running, began=began, deadline_s=DEADLINE_S)
     return {
         "lacks": None,
         "busy": None,

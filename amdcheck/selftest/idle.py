@@ -19,28 +19,31 @@ class Busy(Exception):
 
 
 def idle_cpus(*, allow_busy: bool) -> tuple[int, ...]:
-    """The CPUs that we may run on and whose core nobody else uses, the idlest first, and as many as our quota has.
+    """The CPUs that we may run on and whose core nobody else uses, the idlest first.
 
-    To run on more would stop whoever serves in our control group. With `allow_busy` they may be in use; so too where
-    /proc/stat does not say. Sleeps for the window, so that our own process is not what it sees. Raises Busy.
+    Under a quota of our control groups as many as it has left, one of a core and spread over all: more would stop
+    whoever serves there. With `allow_busy` they may be in use; so too where /proc/stat does not say. Sleeps for the
+    window, so that our own process is not what it sees. Raises Busy.
     """
     allowed = sorted(os.sched_getaffinity(0))
-    before = _busy_ticks()
+    before, quotas = _busy_ticks(), cgroup.quotas()
     began = time.monotonic()
     time.sleep(WINDOW_S)
-    ticks = (time.monotonic() - began) * os.sysconf("SC_CLK_TCK")
-    after = _busy_ticks()
+    took = time.monotonic() - began
+    after, left = _busy_ticks(), cgroup.cpus_left(quotas, cgroup.quotas(), took)
+    ticks = took * os.sysconf("SC_CLK_TCK")
     share = {cpu: (after[cpu] - before[cpu]) / ticks for cpu in after if cpu in before}
     # The other thread of a core takes from it like another program on the CPU itself.
     used = {cpu: max(share.get(thread, 0.0) for thread in core_of(cpu)) for cpu in allowed}
     order = sorted(allowed, key=lambda cpu: (used[cpu], cpu))
-    quota = min((cpus for cpus, *_ in cgroup.quotas().values()), default=float(len(allowed)))
     most = limit("cpu-in-use").value
     idle = order if allow_busy else [cpu for cpu in order if used[cpu] <= most]
     if not idle:
         least = f"CPU {order[0]} {100 * min(1.0, used[order[0]]):.0f} %"
         raise Busy(f"every CPU that amdcheck may run on is in use, the least of them {least}")
-    return tuple(idle[: max(1, int(quota))])
+    if left is None or left >= len(idle):
+        return tuple(idle)
+    return tuple(sorted(one_a_core(idle, most=max(1, int(left))), key=idle.index))
 
 
 def choose_cpu(*, allow_busy: bool) -> int:

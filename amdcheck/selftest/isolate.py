@@ -32,11 +32,19 @@ class Ended(TypedDict):
 
 
 class Isolated:
-    """A step that runs in a forked process from now on; `ended` waits for it."""
+    """A step that runs in a forked process from now on; `all_ended` waits for it.
+
+    Raises OSError where no more processes are allowed.
+    """
 
     def __init__(self, step: Callable[[], Record]) -> None:
         self._receiver, sender = os.pipe()
-        self._child = os.fork()
+        try:
+            self._child = os.fork()
+        except OSError:
+            os.close(self._receiver)
+            os.close(sender)
+            raise
         if self._child == 0:
             os.close(self._receiver)
             _run_and_leave(step, sender)
@@ -46,13 +54,6 @@ class Isolated:
     def runs(self) -> bool:
         """Whether the process is still there and has not left."""
         return os.waitid(os.P_PID, self._child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
-
-    def ended(self, *, deadline_s: float) -> Ended:
-        """How it ended, at most `deadline_s` and GONE_S seconds from now. Call once.
-
-        Never raises for what happened in there.
-        """
-        return all_ended({0: self}, began=time.monotonic(), deadline_s=deadline_s)[0]
 
     def message(self, until: float) -> bytes | None:
         """What it wrote, None when it was not done in time."""
@@ -76,8 +77,23 @@ class Isolated:
 
 
 def isolated(step: Callable[[], Record], *, deadline_s: float) -> Ended:
-    """Run `step` in a forked process and wait for it."""
-    return Isolated(step).ended(deadline_s=deadline_s)
+    """Run `step` in a forked process and wait for it, at most `deadline_s` and GONE_S seconds.
+
+    Never raises for what happened in there.
+    """
+    running, refused = started({0: step})
+    return (refused | all_ended(running, began=time.monotonic(), deadline_s=deadline_s))[0]
+
+
+def started(steps: Mapping[int, Callable[[], Record]]) -> tuple[dict[int, Isolated], dict[int, Ended]]:
+    """Run steps beside each other: those that run, and those for which no more processes are allowed."""
+    running, refused = dict[int, Isolated](), dict[int, Ended]()
+    for key, step in steps.items():
+        try:
+            running[key] = Isolated(step)
+        except OSError as error:
+            refused[key] = Ended(ended="failed", detail=f"{type(error).__name__}: {error}", result=None)
+    return running, refused
 
 
 def all_ended(steps: Mapping[int, Isolated], *, began: float, deadline_s: float) -> dict[int, Ended]:
@@ -85,8 +101,9 @@ def all_ended(steps: Mapping[int, Isolated], *, began: float, deadline_s: float)
 
     Those that are late are killed, and left behind together when they do not die of it.
     """
-    until, late = began + deadline_s, f"not finished within {deadline_s:g} s"
-    messages = {key: step.message(max(until, time.monotonic() + 0.01)) for key, step in steps.items()}
+    late = f"not finished within {deadline_s:g} s"
+    until = max(began + deadline_s, time.monotonic() + 0.01)
+    messages = {key: step.message(until) for key, step in steps.items()}
     for key, step in steps.items():
         if messages[key] is None:
             step.kill()
@@ -143,8 +160,9 @@ def _receive(receiver: int, until: float) -> bytes | None:
     """
     message = b""
     while not message.endswith(_WHOLE):
-        ready, _, _ = select.select([receiver], [], [], max(0.0, until - time.monotonic()))
-        if not ready:
+        ready = select.poll()  # select() takes no descriptor beyond 1023
+        ready.register(receiver, select.POLLIN)
+        if not ready.poll(1000 * max(0.0, until - time.monotonic())):
             return None
         part = os.read(receiver, 1 << 16)
         if not part:

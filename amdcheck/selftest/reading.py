@@ -111,13 +111,17 @@ def pin(cpu: int) -> None:
     os.sched_setaffinity(0, {cpu})
 
 
-def raise_clock() -> None:
-    """Keep the CPU busy until its governor has raised the clock; where none is at work, as in guests, there is no need.
+def has_governor() -> bool:
+    """Whether the kernel sets the clock, which then takes RAISE_S of work to rise; in guests it usually does not.
 
     schedutil's utilization has a half-life of 32 ms, and ondemand looks every 10 ms or less often (Linux
     Documentation/admin-guide/pm/cpufreq.rst): a core that was idle begins near its lowest frequency.
     """
-    if os.path.isdir(_CPUFREQ):
-        end = time.monotonic() + RAISE_S
-        while time.monotonic() < end:
-            pass
+    return os.path.isdir(_CPUFREQ)
+
+
+def raise_clock() -> None:
+    """Keep the CPU busy until its governor has raised the clock, where there is one."""
+    end = time.monotonic() + RAISE_S
+    while has_governor() and time.monotonic() < end:
+        pass

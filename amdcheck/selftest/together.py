@@ -10,8 +10,8 @@ from functools import partial
 from typing import NamedTuple
 
 from amdcheck.selftest import stat
-from amdcheck.selftest.isolate import Ended, Isolated, Record, all_ended
-from amdcheck.selftest.reading import stolen_by_cpu
+from amdcheck.selftest.isolate import Ended, Record, all_ended, started
+from amdcheck.selftest.reading import RAISE_S, has_governor, stolen_by_cpu
 
 _BEGIN = struct.Struct("d")  # on CLOCK_MONOTONIC, 0: not yet
 LOOK_S = 0.0005  # how often a process looks whether it is told
@@ -25,14 +25,23 @@ class Start(NamedTuple):
     place: int
     ready_until: float
 
+    @property
+    def is_ready(self) -> bool:
+        return self.shared[_BEGIN.size + self.place] != 0
+
     def wait(self) -> float:
-        """Say that this process is ready, sleep until all begin, and return that moment (time.monotonic)."""
+        """Say that this process is ready, wait until all begin, and return that moment (time.monotonic).
+
+        Where a governor sets the clock, the last of it is spent at work: a core that sleeps before begins at a low one.
+        """
         self.shared[_BEGIN.size + self.place] = 1
         while (begin := _BEGIN.unpack_from(self.shared)[0]) == 0:
             if time.monotonic() > self.ready_until + 1:
                 raise TimeoutError("the other processes did not become ready")
             time.sleep(LOOK_S)
-        time.sleep(max(0.0, begin - time.monotonic()))
+        while (left := begin - time.monotonic()) > 0:
+            if not has_governor():
+                time.sleep(left)
         return float(begin)
 
 
@@ -47,20 +56,12 @@ def together(
     shared = mmap.mmap(-1, _BEGIN.size + len(steps))
     began = time.monotonic()
     ready_until = began + ready_s
-    running, refused = dict[int, Isolated](), dict[int, Ended]()
-    for place, (cpu, step) in enumerate(steps.items()):
-        try:
-            running[cpu] = Isolated(partial(step, Start(shared, place, ready_until)))
-        except OSError as error:  # no more processes are allowed
-            refused[cpu] = Ended(ended="failed", detail=f"{type(error).__name__}: {error}", result=None)
-            shared[_BEGIN.size + place] = 1
-    places = dict(zip(steps, range(len(steps)), strict=True))
-    while time.monotonic() < ready_until and any(
-        not shared[_BEGIN.size + places[cpu]] and one.runs for cpu, one in running.items()
-    ):
+    starts = {cpu: Start(shared, place, ready_until) for place, cpu in enumerate(steps)}
+    running, refused = started({cpu: partial(step, starts[cpu]) for cpu, step in steps.items()})
+    while time.monotonic() < ready_until and any(not starts[cpu].is_ready and one.runs for cpu, one in running.items()):
         time.sleep(LOOK_S)
     before = stolen_by_cpu(stat.lines())
-    begin = time.monotonic() + LEAD_S
+    begin = time.monotonic() + LEAD_S + (RAISE_S if has_governor() else 0)
     _BEGIN.pack_into(shared, 0, begin)
     time.sleep(max(0.0, begin + lasts_s - time.monotonic()))
     after = stolen_by_cpu(stat.lines())

@@ -23,7 +23,6 @@ from amdcheck.selftest.together import Start, together
 
 WINDOW_S = 0.012
 ATTEMPTS = 3  # windows of each kind, in turn, so that one disturbance does not meet all of them
-DEADLINE_S = 6.0  # of all of it; the first half is for all workers to have filled their arrays
 LEAST_ARRAY = 1 << 20  # enough to compute on
 CHUNK = 1 << 19  # bytes of each array in one call: some hundred microseconds
 LEAST_CHUNKS = 4  # of a window; with fewer, as in an emulator, what is cut off at its ends is all there is
@@ -46,10 +45,10 @@ class Plan(NamedTuple):
     least: Mapping[int, int]
 
 
-def nodes(library: Library, plan: Plan, *, deadline_s: float = DEADLINE_S) -> Record:
+def nodes(library: Library, plan: Plan, *, deadline_s: float) -> Record:
     """All nodes at once, each with memory of its own; exactness alone where there is no room for the least arrays.
 
-    Raises MemoryError, LibraryMissing.
+    Raises MemoryError.
     """
     cpus = [cpu for members in plan.node_cpus.values() for cpu in members]
     small = dict.fromkeys(cpus, LEAST_ARRAY)
@@ -66,7 +65,7 @@ def nodes(library: Library, plan: Plan, *, deadline_s: float = DEADLINE_S) -> Re
     }
 
 
-def matrix(library: Library, node_cpu: Mapping[int, int], size: int, *, deadline_s: float = DEADLINE_S) -> Record:
+def matrix(library: Library, node_cpu: Mapping[int, int], size: int, *, deadline_s: float) -> Record:
     """Each node's CPU with each node's memory: in every round each CPU has another node, and each node another CPU.
 
     A round in which one gives no result is the last: what has to be waited for is waited for once. Raises MemoryError.
@@ -85,12 +84,9 @@ def matrix(library: Library, node_cpu: Mapping[int, int], size: int, *, deadline
             lasts_s=ATTEMPTS * WINDOW_S,
             deadline_s=deadline_s / len(ids),
         )
-        for cpu, to in pairs:
-            end = ended[node_cpu[cpu]]
-            result = end["result"]
-            reading = None if result is None else _reading([result["windows"]], stolen=stolen[node_cpu[cpu]])
-            cells.append({"cpu_node": cpu, "memory_node": to, **end, "result": reading})
-        if any(end["result"] is None for end in ended.values()):
+        told = [_cell(cpu, to, ended[node_cpu[cpu]], stolen[node_cpu[cpu]]) for cpu, to in pairs]
+        cells += told
+        if any(cell["result"] is None for cell in told):
             break
     return {"cells": cells}
 
@@ -194,6 +190,14 @@ def _reach(library: Library, cpu: int, node: int, size: int, start: Start) -> Re
 
 
 # ---- in the parent of the workers ----
+
+
+def _cell(cpu: int, memory: int, end: Ended, stolen: float | None) -> Record:
+    """What one node's CPU gave with one node's memory; who was ready after the windows has told nothing."""
+    reading = None if end["result"] is None else _reading([end["result"]["windows"]], stolen=stolen)
+    if end["result"] is not None and reading is None:
+        end = Ended(ended="timeout", detail="nothing was moved within the windows", result=None)
+    return {"cpu_node": cpu, "memory_node": memory, **end, "result": reading}
 
 
 def _node(

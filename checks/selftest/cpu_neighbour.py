@@ -44,7 +44,8 @@ def neighbour(test: CoresSelfTest) -> Iterator[Finding]:
     shared-core: on bare metal look for what runs on the sibling thread; in a virtual machine ask for dedicated cores.
     throttled: governor, power cap, temperature. disturbed: something else ran on the CPU itself. A rate that is low
     then is not judged; one that is high all the same passes, and the evidence says what the CPU gave to others.
-    no-reference: amdcheck may run on one CPU alone, and no firmware tells its clock. busy: the other CPUs are in use.
+    no-reference: amdcheck may run on one CPU alone, and no firmware tells its clock. busy: other
+    cores are in use, or beyond a quota.
 
     What is measured is an instant: a neighbour may come and go.
 
@@ -98,7 +99,7 @@ def _one(test: CoresSelfTest, run: CoreRun) -> Finding:
         message = f"{alone}, and its clock is {clocked}"
         return passed(ID, subject, message, *seen, metrics=metrics)
     if outcome == "no-reference" and len(test.allowed) > 1:
-        reason = f"{alone}; whether its clock is low cannot be said, the other CPUs are in use"
+        reason = f"{alone}; whether its clock is low cannot be said, no other core could be measured"
         return skipped(ID, subject, reason, *seen, outcome="busy")
     if outcome in ("disturbed", "no-reference"):
         message = {

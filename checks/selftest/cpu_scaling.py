@@ -179,8 +179,9 @@ def _judged(test: CoresSelfTest, cpu: Cpu, allowed: Evidence) -> Finding:
         message = "something else ran on the CPUs meanwhile, so that nothing is said of how they scale"
         return undetermined(ID, HOST, message, *disturbed, outcome="disturbed", remedy=remedy(f"{ID}/disturbed"))
     if efficiency < limit("cores-together").value:
-        shared = "threads of fewer cores than they look like" if cores == len(cpus) else "sharing more than a core"
         below = [number for number, share in test.curve.items() if share < limit("cores-together").value]
+        one_each = below or cores == len(cpus)  # in a wave no core has two processes
+        shared = "threads of fewer cores than they look like" if one_each else "sharing more than a core"
         return warned(
             f"{ID}/low",
             HOST,

@@ -74,6 +74,11 @@ def triad(test: MemorySelfTest, cpu: Cpu, numa: Numa) -> Iterator[Finding]:
     nodes = test.bandwidth.value.nodes
     for node in nodes:
         yield _node(test, node, [other for other in nodes if other is not node], _peak(cpu, numa))
+    measured = {node.node for node in nodes}
+    for other in numa.with_cpus:
+        if other.id not in measured:
+            reason = "none of the node's cores is idle, allowed and within the quota"
+            yield skipped(ID, Subject(kind="numa", id=f"node{other.id}"), reason, outcome="busy")
     if len(numa.with_cpus) > 1:
         yield _between(test)
 

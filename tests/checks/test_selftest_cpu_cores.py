@@ -82,7 +82,10 @@ def test_what_does_not_scale_is_told_from_where_on() -> None:
 
     (whole,) = judge(SCALING, Changed(ROME, half))
     assert told([whole]) == [(f"{SCALING}/low", "host", "warn")]
-    assert whole.message.startswith("16 CPUs at once do far less than alone")
+    assert whole.message == (
+        "16 CPUs at once do far less than alone, cycle for cycle, as if they were threads of fewer cores than they "
+        "look like"
+    )
     assert whole.evidence[2].value == "4: 100 %, 8: 100 %, 16: 50 %, 32: 50 %"
 
 
@@ -183,7 +186,7 @@ def test_in_a_guest_with_one_idle_cpu_no_clock_is_there_to_compare_with() -> Non
 
     (found,) = judge(NEIGHBOUR, Changed(GUEST, one_idle))
     assert told([found]) == [(f"{NEIGHBOUR}/busy", "0", "skip")]
-    unsure = "; whether its clock is low cannot be said, the other CPUs are in use"
+    unsure = "; whether its clock is low cannot be said, no other core could be measured"
     assert found.message == f"nobody shares the core{unsure}"
 
     def and_disturbed(document: Document) -> None:

@@ -117,6 +117,15 @@ def test_a_node_at_half_of_its_siblings_is_told_by_how_much() -> None:
     assert only(findings, "node1").actual == "50 % of their median"
 
 
+def test_a_node_that_was_not_measured_is_skipped_and_named() -> None:
+    def without(said: Document) -> None:
+        said["triad"]["result"]["nodes"] = said["triad"]["result"]["nodes"][:2]
+
+    findings = changed(TRIAD, NPS4, without)
+    assert brief(findings)["node2"] == brief(findings)["node3"] == "skip busy"
+    assert only(findings, "node3").message == "none of the node's cores is idle, allowed and within the quota"
+
+
 def test_a_node_whose_cpus_others_use_is_neither_called_slow_nor_compared_and_says_so() -> None:
     findings = faulty(TRIAD, NPS4, "node-in-service")
     assert brief(findings) == {**{f"node{n}": "pass ok" for n in range(4)}, "host": "pass ok"}

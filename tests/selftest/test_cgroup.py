@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from amdcheck.selftest import cgroup
+from amdcheck.selftest.cgroup import Quota
 
 V2_STAT = "usage_usec 100\nuser_usec 60\nsystem_usec 40\nnr_periods 10\nnr_throttled 3\nthrottled_usec 120000\n"
 V1_STAT = "nr_periods 10\nnr_throttled 3\nthrottled_time 120000000\nnr_bursts 0\nburst_time 0\n"
@@ -39,16 +40,16 @@ def test_version_2_tells_the_quota_of_every_group_above(tmp_path: Path) -> None:
     group(top, cpu__stat=V2_STAT)  # the root has no cpu.max
     group(top / "pods", cpu__max="400000 100000\n", cpu__stat=V2_STAT)
     group(top / "pods" / "one", cpu__max="max 100000\n", cpu__stat=V2_STAT)
-    assert cgroup.quotas(proc=proc(tmp_path, "0::/pods/one\n", V2)) == {str(top / "pods"): (4.0, 3, 0.12)}
+    assert cgroup.quotas(proc=proc(tmp_path, "0::/pods/one\n", V2)) == {str(top / "pods"): Quota(4.0, 3, 0.12, 1e-4)}
 
 
 def test_version_1_writes_minus_one_without_a_quota(tmp_path: Path) -> None:
     top = tmp_path / "cpu"
     files = {"cpu__cfs_period_us": "100000\n", "cpu__stat": V1_STAT}
     group(top, cpu__cfs_quota_us="-1\n", **files)
-    group(top / "one", cpu__cfs_quota_us="20000\n", **files)
+    group(top / "one", cpu__cfs_quota_us="20000\n", cpuacct__usage="250000000\n", **files)
     there = proc(tmp_path, "4:cpu,cpuacct:/one\n", "/ cpu cgroup rw,cpu,cpuacct")
-    assert cgroup.quotas(proc=there) == {str(top / "one"): (0.2, 3, 0.12)}
+    assert cgroup.quotas(proc=there) == {str(top / "one"): Quota(0.2, 3, 0.12, 0.25)}
 
 
 @pytest.mark.parametrize(
@@ -77,8 +78,8 @@ def test_each_folder_up_to_the_mount_is_walked_once(
 
 
 def test_the_smallest_quota_is_told_with_what_it_did_meanwhile() -> None:
-    before = {"/a": (8.0, 0, 0.0), "/a/b": (0.5, 3, 0.12)}
-    after = {"/a": (8.0, 1, 0.5), "/a/b": (0.5, 5, 0.2)}
+    before = {"/a": Quota(8.0, 0, 0.0, None), "/a/b": Quota(0.5, 3, 0.12, None)}
+    after = {"/a": Quota(8.0, 1, 0.5, None), "/a/b": Quota(0.5, 5, 0.2, None)}
     assert cgroup.tightest(before, after) == {"path": "/a/b", "cpus": 0.5, "throttled": 2, "throttled_s": 0.08}
     assert cgroup.tightest({}, {}) is None
 
@@ -95,3 +96,11 @@ def test_a_machine_without_proc_has_no_quota(tmp_path: Path) -> None:
 
 def test_our_own_groups_are_found_below_their_mounts() -> None:
     assert all(folder.is_dir() for folder in cgroup.folders("cpu"))
+
+
+def test_what_others_of_the_group_use_of_the_quota_is_not_left() -> None:
+    before = {"/a": Quota(4.0, 0, 0.0, 10.0), "/b": Quota(64.0, 0, 0.0, None)}
+    after = {"/a": Quota(4.0, 0, 0.0, 10.15), "/b": Quota(64.0, 0, 0.0, None)}
+    assert cgroup.cpus_left(before, after, 0.06) == pytest.approx(1.5)
+    assert cgroup.cpus_left({}, after, 0.06) == 4.0  # it has come between the two looks
+    assert cgroup.cpus_left({}, {}, 0.06) is None

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from amdcheck.selftest import cpu_cores, idle
-from amdcheck.selftest.cpu_cores import _best, _of_alone, _waves, run
+from amdcheck.selftest.cgroup import Quota
+from amdcheck.selftest.cpu_cores import _alone, _best, _of_alone, _waves, run
 from amdcheck.selftest.idle import Busy
 from amdcheck.selftest.isolate import Record
 from amdcheck.selftest.library import Gemm, Library, Product
@@ -19,6 +20,12 @@ from tests.selftest.conftest import offered_flags
 ASKED = ("fma", "allow-busy")
 needs_fma = pytest.mark.skipif("fma" not in offered_flags(), reason="this processor has no FMA")
 ALLOWED = sorted(os.sched_getaffinity(0))
+
+
+@pytest.fixture(autouse=True)
+def no_quota(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under one of the tests' own fewer CPUs are measured."""
+    monkeypatch.setattr("amdcheck.selftest.cgroup.quotas", dict)
 
 
 def every(document: Record) -> list[Record]:
@@ -139,7 +146,28 @@ def test_the_best_attempt_is_told_and_never_instead_of_a_wrong_one(attempts: lis
     def rate(runs: list[Record]) -> float:
         return float(runs[0]["result"]["rate"])
 
-    assert _best(lambda: next(made), 3, rate) is attempts[told]
+    assert _best(lambda: next(made), 3, rate, time.monotonic() + 60) is attempts[told]
+
+
+def test_no_attempt_begins_after_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = iter([attempt(0.5), attempt(1.0)])
+    assert _best(lambda: next(made), 3, lambda runs: 2.0, time.monotonic() - 1)[0]["result"]["cpu_share"] == 0.5
+
+
+def test_a_core_is_measured_again_when_the_ports_of_another_show_that_it_is_shared() -> None:
+    """Who takes half of a core takes half of its ports: beside them alone the product looks as it should."""
+    asked = list[int]()
+
+    def run_on(cpus: Sequence[int], window_s: float) -> list[Record]:
+        asked.append(cpus[0])
+        slow = 2.0 if cpus[0] == 0 else 1.0
+        result = {"cpu_share": 1.0, "wrong": 0, "planted": 4, "noticed": 4, "chain_best_s": 1.0}
+        result |= {"product_best_s": slow / 0.8, "ports_best_s": slow}
+        return [{"cpu": cpus[0], "ended": "returned", "detail": None, "result": result}]
+
+    told = _alone(run_on, [0, 1], 1.0, time.monotonic() + 60)
+    assert [run["cpu"] for run in told] == [0, 1]
+    assert asked == [0, 1] + [0] * cpu_cores.ATTEMPTS_ALONE
 
 
 def test_all_together_are_held_against_one_alone_and_against_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,7 +221,7 @@ def test_a_core_that_computes_wrong_only_beside_some_others_is_told(monkeypatch:
 
 @needs_fma
 def test_under_a_quota_no_more_cpus_are_used_than_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("amdcheck.selftest.cgroup.quotas", lambda: {"/sys/fs/cgroup/x": (1.5, 0, 0.0)})
+    monkeypatch.setattr("amdcheck.selftest.cgroup.quotas", lambda: {"/sys/fs/cgroup/x": Quota(1.5, 0, 0.0, None)})
     said = run(ASKED)
     assert (len(said["alone"]), said["together"], said["quota"]["cpus"]) == (1, [], 1.5)
 

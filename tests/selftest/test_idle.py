@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from amdcheck.selftest import idle
+from amdcheck.selftest.cgroup import Quota
 from amdcheck.selftest.idle import Busy, busy_ticks, choose_cpu, idle_cpus
 
 STAT = """cpu  30 2 9 1000 4 3 1 7 0 0
@@ -65,17 +66,29 @@ def test_a_machine_whose_every_cpu_computes_is_busy_and_says_how_much(monkeypatc
         choose_cpu(allow_busy=False)
 
 
-@pytest.mark.parametrize(("quota", "cpus"), [(0.5, (2,)), (1.9, (2,)), (2.0, (2, 0)), (64.0, (2, 0, 3, 1))])
-def test_no_more_are_used_than_the_quota_has(
-    monkeypatch: pytest.MonkeyPatch, quota: float, cpus: tuple[int, ...]
+@pytest.mark.parametrize("allow_busy", [True, False])
+@pytest.mark.parametrize(
+    ("quota", "used_s", "cpus"),
+    [
+        (0.5, 0.0, (0,)),
+        (2.0, 0.0, (2, 0)),  # spread over all, the idlest first
+        (2.0, 1.5, (0,)),  # others of the group use half of it
+        (3.9, 0.0, (2, 0)),
+        (4.0, None, (2, 0, 3, 1)),
+        (64.0, 0.0, (2, 0, 3, 1)),
+    ],
+)
+def test_no_more_are_used_than_the_quota_has_left(
+    monkeypatch: pytest.MonkeyPatch, quota: float, used_s: float | None, cpus: tuple[int, ...], *, allow_busy: bool
 ) -> None:
     use(monkeypatch, {0, 1, 2, 3}, dict.fromkeys(range(4), 0), {0: 1, 1: 2, 2: 0, 3: 1})
-    quotas = {"/sys/fs/cgroup/a": (quota, 0, 0.0), "/sys/fs/cgroup": (100.0, 0, 0.0)}
-    monkeypatch.setattr("amdcheck.selftest.cgroup.quotas", lambda: quotas)
-    assert idle_cpus(allow_busy=False) == cpus
-    use(monkeypatch, {0, 1, 2, 3}, dict.fromkeys(range(4), 0), {0: 1, 1: 2, 2: 0, 3: 1})
-    monkeypatch.setattr("amdcheck.selftest.cgroup.quotas", lambda: quotas)
-    assert idle_cpus(allow_busy=True) == cpus
+    spent = None if used_s is None else used_s * idle.WINDOW_S
+    looks = iter([0.0, spent])
+    monkeypatch.setattr(
+        "amdcheck.selftest.cgroup.quotas",
+        lambda: {"/a": Quota(quota, 0, 0.0, next(looks)), "/": Quota(99.0, 0, 0.0, None)},
+    )
+    assert idle_cpus(allow_busy=allow_busy) == cpus
 
 
 def test_only_cpus_of_our_affinity_are_chosen(monkeypatch: pytest.MonkeyPatch) -> None:

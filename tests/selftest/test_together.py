@@ -56,7 +56,7 @@ def test_one_that_is_refused_a_process_keeps_no_other_waiting(monkeypatch: pytes
             raise BlockingIOError(11, "Resource temporarily unavailable")
         return Isolated(step)
 
-    monkeypatch.setattr("amdcheck.selftest.together.Isolated", second_refused)
+    monkeypatch.setattr("amdcheck.selftest.isolate.Isolated", second_refused)
     began = time.monotonic()
     ended, _ = together({7: live, 3: live, 9: live}, ready_s=5.0, lasts_s=0.0, deadline_s=10.0)
     assert [(cpu, one["ended"]) for cpu, one in ended.items()] == [(7, "returned"), (3, "failed"), (9, "returned")]

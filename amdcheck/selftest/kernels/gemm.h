@@ -4,8 +4,9 @@
 
 #include "amdcheck_kernels.h"
 
-/* One register tile: c[rows][lanes] (+)= sum over steps of a[rows][step] * b[step][lanes], all in 32-bit words; steps is
- * a multiple of four, and a's rows are as far apart as the driver says. `mask` is NULL, or rows * lanes words that are flipped in the accumulators before they leave. */
+/* One register tile: c[rows][lanes] (+)= sum over steps of a[rows][step] * b[step][lanes], all in 32-bit words; steps
+ * is a multiple of four, and a's rows are as far apart as the driver lays them. `mask` is NULL, or rows * lanes words
+ * that are flipped in the accumulators before they leave. */
 typedef void amdcheck_gemm_tile(uint64_t steps, const uint32_t *a, const uint32_t *b, uint32_t *c, uint64_t row_bytes,
                                 uint64_t add, const uint32_t *mask);
 

@@ -35,19 +35,19 @@
     "add %[row], %[d]\n\t"
 #define TOUCH_ROW(i, low, high) "prefetcht0 (%[d])\n\tprefetcht0 " TEXT(BYTES) "(%[d])\n\tadd %[row], %[d]\n\t"
 
-#define DEFINE_TILE(NAME, ROWS)                                                                                        \
+#define DEFINE_TILE(NAME, EACH_ROW)                                                                                    \
 TARGET static void NAME(uint64_t steps, const uint32_t *a, const uint32_t *b, uint32_t *c, uint64_t row_bytes,         \
                         uint64_t add, const uint32_t *mask) {                                                          \
     uint32_t *d = c;                                                                                                   \
     uint64_t quads = steps / 4;                                                                                        \
     __asm__ volatile(                                                                                                  \
-        ROWS(CLEAR) SETUP ROWS(TOUCH_ROW)                                                                              \
+        EACH_ROW(CLEAR) SETUP EACH_ROW(TOUCH_ROW)                                                                      \
         ".p2align 5\n"                                                                                                 \
         "1:\n\t"                                                                                                       \
-        LOAD_B(0) ROWS(STEP_0)                                                                                         \
-        LOAD_B(1) ROWS(STEP_1)                                                                                         \
-        LOAD_B(2) ROWS(STEP_2)                                                                                         \
-        LOAD_B(3) ROWS(STEP_3)                                                                                         \
+        LOAD_B(0) EACH_ROW(STEP_0)                                                                                     \
+        LOAD_B(1) EACH_ROW(STEP_1)                                                                                     \
+        LOAD_B(2) EACH_ROW(STEP_2)                                                                                     \
+        LOAD_B(3) EACH_ROW(STEP_3)                                                                                     \
         "add $4*4, %[a]\n\t"                                                                                           \
         "add $4*2*" TEXT(BYTES) ", %[b]\n\t"                                                                           \
         "dec %[quads]\n\t"                                                                                             \
@@ -55,13 +55,13 @@ TARGET static void NAME(uint64_t steps, const uint32_t *a, const uint32_t *b, ui
         "test %[add], %[add]\n\t"                                                                                      \
         "jz 2f\n\t"                                                                                                    \
         "mov %[c], %[d]\n\t"                                                                                           \
-        ROWS(ADD_ROW)                                                                                                  \
+        EACH_ROW(ADD_ROW)                                                                                              \
         "2:\n\t"                                                                                                       \
         "test %[mask], %[mask]\n\t"                                                                                    \
         "jz 3f\n\t"                                                                                                    \
-        ROWS(PLANT)                                                                                                    \
+        EACH_ROW(PLANT)                                                                                                \
         "3:\n\t"                                                                                                       \
-        ROWS(STORE_ROW)                                                                                                \
+        EACH_ROW(STORE_ROW)                                                                                            \
         "vzeroupper"                                                                                                   \
         : [a] "+r"(a), [b] "+r"(b), [c] "+r"(c), [d] "+r"(d), [quads] "+r"(quads)                                      \
         : [row] "r"(row_bytes), [add] "r"(add), [mask] "r"(mask)                                                       \

@@ -276,8 +276,9 @@ static uint64_t tile_rows(const struct amdcheck_gemm *g, uint64_t left) {
 }
 
 /* A tile that hangs over the edge of c is computed aside. */
-static void edge(const struct amdcheck_gemm *g, amdcheck_gemm_tile *tile, uint64_t steps, const uint32_t *a, const uint32_t *b, uint32_t *c,
-                 uint64_t n, uint64_t rows, uint64_t columns, int add, const uint32_t *mask, uint32_t *aside) {
+static void edge(const struct amdcheck_gemm *g, amdcheck_gemm_tile *tile, uint64_t steps, const uint32_t *a,
+                 const uint32_t *b, uint32_t *c, uint64_t n, uint64_t rows, uint64_t columns, int add,
+                 const uint32_t *mask, uint32_t *aside) {
     if (add)
         for (uint64_t i = 0; i < rows; i++)
             memcpy(aside + i * g->lanes, c + i * n, 4 * columns);

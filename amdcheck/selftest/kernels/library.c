@@ -25,13 +25,15 @@ double amdcheck_time_triad(int32_t non_temporal, double *a, const double *b, con
 }
 
 double amdcheck_time_imul(uint64_t repeats) { return (void)repeats, -1; }
+double amdcheck_time_add(uint64_t repeats) { return (void)repeats, -1; }
+double amdcheck_time_ports(const struct amdcheck_gemm *gemm, uint64_t repeats) { return (void)gemm, (void)repeats, -1; }
+
 void amdcheck_cpuid(uint32_t leaf, uint32_t subleaf, uint32_t registers[4]) {
     (void)leaf, (void)subleaf;
     memset(registers, 0, 4 * sizeof *registers);
 }
 uint32_t amdcheck_xgetbv(void) { return 0; }
-double amdcheck_time_add(uint64_t repeats) { return (void)repeats, -1; }
-double amdcheck_time_ports(const struct amdcheck_gemm *gemm, uint64_t repeats) { return (void)gemm, (void)repeats, -1; }
+
 uint64_t amdcheck_gemm_workspace(const struct amdcheck_gemm *gemm, uint64_t m, uint64_t n, uint64_t k) {
     return (void)gemm, (void)m, (void)n, (void)k, 0;
 }
