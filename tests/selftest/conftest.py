@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
 from typing import NoReturn
 
 import pytest
@@ -25,6 +26,14 @@ def missing(message: str) -> NoReturn:
     if os.environ.get("CI") == "true":
         pytest.fail(message)
     pytest.skip(message)
+
+
+@pytest.fixture(autouse=True)
+def affinity() -> Iterator[None]:
+    """A step pins its process: where a test runs one in its own, that ends with the test."""
+    before = os.sched_getaffinity(0)
+    yield
+    os.sched_setaffinity(0, before)
 
 
 @pytest.fixture(scope="session")

@@ -37,13 +37,9 @@ def gemm(library: Library, name: str) -> Gemm:
 
 
 def judged(library: Library, name: str) -> Product:
-    """In this process, which stays on one CPU no longer than that."""
-    affinity = os.sched_getaffinity(0)
-    try:
-        judged = cpu_compute.judge(library, gemm(library, name), min(affinity))
-        return msgspec.convert(msgspec.to_builtins(judged), Product)
-    finally:
-        os.sched_setaffinity(0, affinity)
+    """In this process."""
+    judged = cpu_compute.judge(library, gemm(library, name), min(os.sched_getaffinity(0)))
+    return msgspec.convert(msgspec.to_builtins(judged), Product)
 
 
 @pytest.mark.skipif(not OFFERED, reason="no instruction set here has a matrix product")

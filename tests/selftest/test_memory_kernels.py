@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -26,11 +26,9 @@ def compiled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 
 @pytest.fixture
-def pinned() -> Iterator[int]:
-    """A CPU of ours; what a kernel does to this thread's affinity ends with the test."""
-    before = os.sched_getaffinity(0)
-    yield min(before)
-    os.sched_setaffinity(0, before)
+def pinned() -> int:
+    """A CPU of ours."""
+    return min(os.sched_getaffinity(0))
 
 
 def words(buffer: Buffer) -> NDArray[np.uint64]:
