@@ -172,7 +172,23 @@ def test_a_slow_node_that_was_disturbed_is_not_called_slow() -> None:
 
     node = only(changed(TRIAD, NPS4, change), "node1")
     assert (node.status, node.metrics) == ("pass", ())
+    assert node.message == "the triad is exact on node 1"
     assert any((value or "").startswith("disturbed, not judged: 60 % of a CPU") for value in values(node))
+
+
+def test_a_node_of_which_every_rate_was_disturbed_passes_for_its_sums_alone() -> None:
+    def change(said: Document) -> None:
+        for kind in ("plain", "streaming"):
+            said["triad"]["result"]["nodes"][1][kind]["cpu_share"] = 0.6
+
+    findings = changed(TRIAD, NPS4, change)
+    node = only(findings, "node1")
+    assert (node.status, node.message, node.metrics) == (
+        "pass",
+        "the sums of the triad are exact on node 1; its rate was disturbed and is not judged",
+        (),
+    )
+    assert only(findings, "node0").message == "the triad is exact on node 0"
 
 
 def test_a_node_with_fewer_idle_cores_is_not_held_against_the_others() -> None:
@@ -192,7 +208,7 @@ def test_a_node_without_room_for_arrays_larger_than_its_caches_is_exact_and_has_
 
     findings = changed(TRIAD, NPS4, change)
     node = only(findings, "node1")
-    assert (node.status, node.metrics) == ("pass", ())
+    assert (node.status, node.message, node.metrics) == ("pass", "the triad is exact on node 1", ())
     assert values(node)[-1] == ("not measured: there was no room for arrays of 64 MiB, smaller ones lie in caches")
     assert brief(findings)["node0"] == "pass ok"
 
