@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from dataclasses import replace
 from difflib import get_close_matches
@@ -120,7 +121,7 @@ def merge(into: dict[str, Any], change: dict[str, Any]) -> None:
         elif isinstance(value, dict) and isinstance(present, list):
             _merge_entries(key, present, value)
         else:
-            into[key] = value
+            into[key] = copy.deepcopy(value)  # a second fault writes into it
 
 
 def _merge_entries(key: str, present: list[Any], change: dict[str, Any]) -> None:

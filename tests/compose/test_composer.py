@@ -241,3 +241,8 @@ def test_opens_follow_mode_owner_and_acl_as_access_is_judged(
     who = Identity(uid=uid, user=None, groups=tuple(groups), group_names={}, node_name=None)
     judged = access(stat, User(uid=uid, user=None, groups=tuple(groups), is_reader=True))
     assert _may_open(stat, who) == judged.allowed
+
+
+def test_a_second_fault_leaves_the_first_one_as_it_is() -> None:
+    compose("epyc7763-cpu-nps4", "slice-held-down", "node-at-half-bandwidth")
+    assert fault("slice-held-down").machine == {"selftest": {"cores": {"slices_held_down": [1]}}}
