@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from msgspec import Struct
 
 from amdcheck.facts.cpu import Cpu, nominal_hz
-from amdcheck.facts.readings import Reading
+from amdcheck.facts.readings import SHOWN, Amount, Reading
 from amdcheck.facts.registry import fact
 from amdcheck.facts.selftests import (
     TIMEOUT_S,
@@ -14,6 +16,7 @@ from amdcheck.facts.selftests import (
     GroupDocument,
     Step,
     allowing_busy,
+    distinct,
     document_of,
     offered_sets,
     step_of,
@@ -38,7 +41,7 @@ class Clock(Struct, frozen=True, kw_only=True):
     `twice` is the negative control: a chain of twice as many cycles, which looks like a core at half its clock.
     """
 
-    cycles: int
+    cycles: Amount
     imul: Reading
     add: Reading
     twice: Reading
@@ -77,11 +80,11 @@ class Product(Compared, frozen=True, kw_only=True):
     """
 
     shape: tuple[int, int, int]
-    operations: int
+    operations: Amount
     reading: Reading
-    ceiling_operations: int
+    ceiling_operations: Amount
     ceiling: Reading
-    first_wrong: tuple[WrongElement, ...]
+    first_wrong: Annotated[tuple[WrongElement, ...], SHOWN]
 
     @property
     def rate(self) -> float:
@@ -151,4 +154,4 @@ class ComputeSelfTest(Group, frozen=True, kw_only=True):
 
 
 def _by_name(document: _Document) -> dict[str, ProductRun]:
-    return {run.name: run for run in document.products}
+    return distinct({run.name: run for run in document.products}, document.products)

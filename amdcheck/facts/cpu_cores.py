@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from typing import Annotated
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from amdcheck.facts.cpu import Cpu, nominal_hz
+from amdcheck.facts.readings import Amount, Number, Seconds, Share, Time
 from amdcheck.facts.registry import fact
 from amdcheck.facts.selftests import TIMEOUT_S, Compared, Group, GroupDocument, Step, allowing_busy, document_of
 from amdcheck.host.protocol import Host, SelfTest
@@ -16,6 +18,7 @@ from amdcheck.model.expectations import Expectations
 from amdcheck.model.value import Known, Unknown, Value
 
 # Matrix products by flags of /proc/cpuinfo. All cores run the first that the kernel offers.
+_MOST = Meta(max_length=8192)  # CPUs that Linux can be built for on x86-64
 _PRODUCTS = ("fma", "avx2")
 
 
@@ -27,20 +30,15 @@ class CoreResult(Compared, frozen=True, kw_only=True):
     """
 
     cpus: tuple[int, ...]
-    slices: int
-    product_best_s: float
-    product_median_s: float
-    chain_best_s: float
-    ports_best_s: float
-    took_s: float
-    cpu_share: float
-    involuntary: int
-    stolen_s: float | None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if min(self.product_best_s, self.chain_best_s, self.ports_best_s, self.took_s) <= 0:
-            raise ValueError("a slice takes no time")
+    slices: Amount
+    product_best_s: Seconds
+    product_median_s: Seconds
+    chain_best_s: Seconds
+    ports_best_s: Seconds
+    took_s: Seconds
+    cpu_share: Share
+    involuntary: Number
+    stolen_s: Time | None
 
     @property
     def disturbed(self) -> bool:
@@ -64,38 +62,38 @@ class CoreRun(Step, frozen=True, kw_only=True):
 class Wave(Struct, frozen=True, kw_only=True):
     """What some CPUs did at once: how many on how many cores, operations a cycle of all, the least share of a CPU."""
 
-    cpus: int
-    cores: int
-    per_cycle: float
-    cpu_share: float
-
-    def __post_init__(self) -> None:
-        if min(self.cpus, self.cores, self.per_cycle) <= 0:
-            raise ValueError("a wave of nothing")
+    cpus: Amount
+    cores: Amount
+    per_cycle: Annotated[float, Meta(gt=0, lt=1e9)]
+    cpu_share: Share
 
 
 class Quota(Struct, frozen=True, kw_only=True):
     """The smallest CPU quota of the control groups above us, in CPUs; how often and how long it held somebody back."""
 
     path: str
-    cpus: float
-    throttled: int
-    throttled_s: float
+    cpus: Annotated[float, Meta(gt=0, lt=1e6)]
+    throttled: Number
+    throttled_s: Time
 
 
 class _Document(GroupDocument, frozen=True, kw_only=True):
     allowed: tuple[int, ...]
     quota: Quota | None
-    alone: tuple[CoreRun, ...]
-    waves: tuple[Wave, ...]
-    together: tuple[CoreRun, ...]
-    operations: int = 0
-    cycles: int = 0
-    ports_operations: int = 0
+    alone: Annotated[tuple[CoreRun, ...], _MOST]
+    waves: Annotated[tuple[Wave, ...], _MOST]
+    together: Annotated[tuple[CoreRun, ...], _MOST]
+    operations: Number = 0
+    cycles: Number = 0
+    ports_operations: Number = 0
 
     def __post_init__(self) -> None:
-        if self.alone and min(self.operations, self.cycles, self.ports_operations) <= 0:
+        if self.alone and min(self.operations, self.cycles, self.ports_operations) == 0:
             raise ValueError("a slice holds nothing")
+        for runs in (self.alone, self.together):
+            cpus = [run.cpu for run in runs]
+            if len(set(cpus)) < len(cpus) or not set(cpus) <= set(self.allowed):
+                raise ValueError("a CPU was measured twice at once, or is none that we may run on")
 
 
 @fact

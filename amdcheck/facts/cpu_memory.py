@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from amdcheck.facts.cpu import Cpu
 from amdcheck.facts.cpulist import format_cpulist
 from amdcheck.facts.numa import Numa
-from amdcheck.facts.readings import Reading
+from amdcheck.facts.readings import SHOWN, Amount, Number, Reading
 from amdcheck.facts.registry import fact
 from amdcheck.facts.selftests import (
     Compared,
@@ -17,6 +17,7 @@ from amdcheck.facts.selftests import (
     GroupDocument,
     Step,
     allowing_busy,
+    distinct,
     document_of,
     offered_sets,
     step_of,
@@ -30,6 +31,7 @@ T = TypeVar("T")
 
 TIMEOUT_S = 90.0  # more than the deadlines of all steps together at level deep
 _TRIAD = "fma"  # the row of isa.toml whose instructions it is built from
+_MOST = Meta(max_length=8192)  # CPUs
 AMOUNT = 1e9  # bytes that a bandwidth's reading is the time for
 
 
@@ -57,13 +59,13 @@ class NodeBandwidth(Compared, frozen=True, kw_only=True):
 
     node: int
     cpus: tuple[int, ...]
-    array_kib: int
-    no_room_kib: int | None
-    died: tuple[WorkerEnd, ...]
+    array_kib: Number
+    no_room_kib: Number | None
+    died: Annotated[tuple[WorkerEnd, ...], _MOST]
     placed: tuple[int, ...]
     plain: Reading | None
     streaming: Reading | None
-    first_wrong: tuple[WrongElement, ...]
+    first_wrong: Annotated[tuple[WrongElement, ...], SHOWN]
 
     @property
     def disturbed(self) -> bool:
@@ -76,28 +78,40 @@ class NodeBandwidth(Compared, frozen=True, kw_only=True):
 
 
 class Bandwidth(Struct, frozen=True, kw_only=True):
-    nodes: tuple[NodeBandwidth, ...]
+    nodes: Annotated[tuple[NodeBandwidth, ...], Meta(max_length=1024)]
+
+    def __post_init__(self) -> None:
+        distinct({node.node: node for node in self.nodes}, self.nodes)
+
+
+class Reached(Compared, frozen=True, kw_only=True):
+    """Seconds for AMOUNT bytes by stores past the caches, and what was compared of them."""
+
+    reading: Reading
 
 
 class Reach(Step, frozen=True, kw_only=True):
-    """One core of a node with memory of one node: seconds for AMOUNT bytes by stores past the caches."""
+    """One core of a node with memory of one node."""
 
     cpu_node: int
     memory_node: int
-    result: Reading | None
+    result: Reached | None
 
 
 class Matrix(Struct, frozen=True, kw_only=True):
-    cells: tuple[Reach, ...]
+    cells: Annotated[tuple[Reach, ...], Meta(max_length=4096)]
+
+    def __post_init__(self) -> None:
+        distinct({(cell.cpu_node, cell.memory_node): cell for cell in self.cells}, self.cells)
 
 
 class Point(Struct, frozen=True, kw_only=True):
     """A walk of `hops` through `bytes` on huge or small pages; `lost` walks did not end where they must."""
 
-    bytes: int
+    bytes: Amount
     pages: str
-    hops: int
-    lost: int
+    hops: Amount
+    lost: Number
     reading: Reading
 
     @property
@@ -114,16 +128,20 @@ class Latency(Struct, frozen=True, kw_only=True):
     """
 
     cpu: int
-    points: tuple[Point, ...]
-    memory_kib: int
-    huge_kib: int | None
+    points: Annotated[tuple[Point, ...], Meta(max_length=256)]
+    memory_kib: Amount
+    huge_kib: Number | None
     allowed_huge: bool | None
-    planted: int
-    noticed: int
+    planted: Number
+    noticed: Number
 
     def __post_init__(self) -> None:
-        if not self.on("huge") or not self.on("small"):
-            raise ValueError("a latency without points")
+        if not self.on("huge") or not self.on("small") or self.noticed > self.planted:
+            raise ValueError("a latency without points, or more is noticed than was planted")
+        for pages in ("huge", "small"):
+            sizes = [point.bytes for point in self.on(pages)]
+            if sorted(set(sizes)) != sizes:
+                raise ValueError("the points are not in ascending order")
 
     def on(self, pages: str) -> tuple[Point, ...]:
         return tuple(point for point in self.points if point.pages == pages)
@@ -141,7 +159,7 @@ class Latency(Struct, frozen=True, kw_only=True):
 class Distance(Struct, frozen=True, kw_only=True):
     """Both CPUs count words of their own that lie so many bytes apart."""
 
-    bytes: int
+    bytes: Amount
     reading: Reading
 
 
@@ -149,8 +167,8 @@ class Sharing(Compared, frozen=True, kw_only=True):
     """Two CPUs of different cores, the nearest distance first. `compared` counts, of which `wrong`."""
 
     cpus: tuple[int, int]
-    increments: int
-    distances: tuple[Distance, ...]
+    increments: Amount
+    distances: Annotated[tuple[Distance, ...], Meta(max_length=16)]
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from amdcheck.facts.readings import SHOWN, Amount, Number
 from amdcheck.facts.registry import fact
 from amdcheck.facts.selftests import Compared, Group, GroupDocument, Step, allowing_busy, document_of
 from amdcheck.host.protocol import Host, SelfTest
@@ -22,7 +23,7 @@ class WrongWord(Struct, frozen=True, kw_only=True):
     """A word that did not hold its pattern: its offset in bytes in the worker's memory, its bits, its NUMA node."""
 
     pattern: str
-    offset: int
+    offset: Number
     got: _Bits
     want: _Bits
     node: int | None
@@ -31,9 +32,9 @@ class WrongWord(Struct, frozen=True, kw_only=True):
 class Patterns(Compared, frozen=True, kw_only=True):
     """What one worker tested: `bytes`, each in so many `passes`; words `compared` and `wrong`, bits planted."""
 
-    bytes: int
-    passes: int
-    first_wrong: tuple[WrongWord, ...]
+    bytes: Amount
+    passes: Amount
+    first_wrong: Annotated[tuple[WrongWord, ...], SHOWN]
     nodes: tuple[int, ...]  # that its memory lies on, empty where the kernel does not say
 
 
@@ -45,8 +46,8 @@ class PatternRun(Step, frozen=True, kw_only=True):
 
 
 class _Document(GroupDocument, frozen=True, kw_only=True):
-    room_kib: int
-    workers: tuple[PatternRun, ...]
+    room_kib: Number
+    workers: Annotated[tuple[PatternRun, ...], Meta(max_length=8192)]
 
 
 @fact

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, TypeVar
 
 import msgspec
@@ -10,6 +10,7 @@ from msgspec import Meta, Struct
 
 from amdcheck.facts.cpu import Cpu
 from amdcheck.facts.platform import Platform
+from amdcheck.facts.readings import SHOWN, Amount, Number, Seconds
 from amdcheck.facts.registry import fact
 from amdcheck.host.processes import signal_name
 from amdcheck.host.protocol import ALLOW_BUSY, Host, SelfTest, SelfTestResult
@@ -49,13 +50,13 @@ class Step(Struct, frozen=True, kw_only=True):
 class Compared(Struct, frozen=True, kw_only=True):
     """How many answers were compared and were wrong, and how many errors were planted and noticed."""
 
-    compared: int
-    wrong: int
-    planted: int
-    noticed: int
+    compared: Number
+    wrong: Number
+    planted: Number
+    noticed: Number
 
     def __post_init__(self) -> None:
-        if not 0 <= self.wrong <= self.compared or not 0 <= self.noticed <= self.planted:
+        if self.wrong > self.compared or self.noticed > self.planted:
             raise ValueError("more is wrong or noticed than there is")
 
     @property
@@ -79,7 +80,7 @@ class KernelResult(Compared, frozen=True, kw_only=True):
     registers: int
     lanes: int
     wrong_lanes: tuple[int, ...]
-    first_wrong: tuple[WrongWord, ...]
+    first_wrong: Annotated[tuple[WrongWord, ...], SHOWN]
     cpus: tuple[int, ...]
 
 
@@ -141,7 +142,14 @@ class IsaSelfTest(Struct, frozen=True, kw_only=True):
 
 
 def _by_name(document: _IsaDocument) -> dict[str, KernelRun]:
-    return {run.name: run for run in document.kernels}
+    return distinct({run.name: run for run in document.kernels}, document.kernels)
+
+
+def distinct(by_name: dict[T, D], every: Sequence[D]) -> dict[T, D]:
+    """All of them by what names each. Raises ValueError for one that was told twice: the other would be hidden."""
+    if len(by_name) < len(every):
+        raise ValueError("a name was told twice")
+    return by_name
 
 
 def offered_sets(flags: tuple[str, ...]) -> tuple[str, ...]:
@@ -160,9 +168,13 @@ def on_x86(cpu: Cpu) -> str | None:
 class Count(Struct, frozen=True, kw_only=True):
     """Of `held` buffers of one size that were held at once, how many began on a 64-byte line."""
 
-    bytes: int
-    held: int
-    aligned: int
+    bytes: Amount
+    held: Amount
+    aligned: Number
+
+    def __post_init__(self) -> None:
+        if self.aligned > self.held:
+            raise ValueError("more buffers are aligned than were held")
 
 
 Counts = Annotated[tuple[Count, ...], Meta(min_length=1)]  # of one function, the smallest buffers first
@@ -185,12 +197,8 @@ class Allocator(Struct, frozen=True, kw_only=True):
 class Load(Struct, frozen=True, kw_only=True):
     """Seconds that one load takes, `offset` bytes behind a line."""
 
-    offset: int
-    seconds: float
-
-    def __post_init__(self) -> None:
-        if not 0 < self.seconds < 1:
-            raise ValueError("a load takes no time, or more than a second")
+    offset: Number
+    seconds: Seconds
 
 
 class Loads(Struct, frozen=True, kw_only=True):
@@ -335,7 +343,11 @@ def document_of(host: Host, test: SelfTest, expect: Expectations, kind: type[D],
 
     def decode(text: str) -> D:
         """The document is the last line: a judged interpreter may greet on stdout before it."""
-        return msgspec.json.decode(text.strip().rpartition("\n")[2].encode("utf-8", "replace"), type=kind)
+        last = text.strip().rpartition("\n")[2].encode("utf-8", "replace")
+        try:
+            return msgspec.json.decode(last, type=kind)
+        except RecursionError as error:
+            raise ValueError("the document is nested too deeply") from error
 
     return _ended_well(answer.value, source).parse(decode)
 

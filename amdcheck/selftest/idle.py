@@ -77,17 +77,22 @@ def one_a_core(cpus: Sequence[int], *, most: int) -> list[int]:
     """Of these CPUs one for each core, at most so many, spread over all of them."""
     first = {core_of(cpu): cpu for cpu in sorted(cpus, reverse=True)}
     chosen = sorted(first.values())
-    step = max(1, -(-len(chosen) // most))
-    return chosen[::step]
+    number = min(most, len(chosen))
+    return [chosen[at * len(chosen) // number] for at in range(number)]
 
 
 def core_of(cpu: int) -> Sequence[int]:
     """The CPUs of its core, itself among them; itself alone where the kernel does not say."""
+    return known_core(cpu) or (cpu,)
+
+
+def known_core(cpu: int) -> Sequence[int] | None:
+    """The CPUs of its core, itself among them; None where the kernel does not say."""
     folder = f"/sys/devices/system/cpu/cpu{cpu}/topology"
     for name in ("core_cpus_list", "thread_siblings_list"):
         with suppress(OSError, ValueError), open(f"{folder}/{name}", encoding="ascii") as siblings:
             return cpus_of(siblings.read().strip())
-    return (cpu,)
+    return None
 
 
 def cpus_of(text: str) -> Sequence[int]:

@@ -11,7 +11,7 @@ from itertools import combinations
 
 from amdcheck.knowledge.selftests import limit
 from amdcheck.selftest.buffer import Buffer
-from amdcheck.selftest.idle import core_of
+from amdcheck.selftest.idle import known_core
 from amdcheck.selftest.isolate import Record
 from amdcheck.selftest.library import Library
 from amdcheck.selftest.reading import Reading
@@ -27,10 +27,13 @@ MISSED = (1, 7)  # increments that the second thread leaves out, to be noticed
 
 
 def pair(cpus: Sequence[int], slices: Sequence[Sequence[int]]) -> tuple[int, int] | None:
-    """Two of these CPUs on different cores, of one slice of the last level if there are such; None: all one core."""
-    cores = {cpu: core_of(cpu) for cpu in cpus}
-    near = [members for part in slices if len(members := [cpu for cpu in cpus if cpu in part]) > 1]
-    for group in (*near, cpus):
+    """Two of these CPUs on different cores, of one slice of the last level if there are such.
+
+    None: they are all of one core, or the kernel does not say of which.
+    """
+    cores = {cpu: core for cpu in cpus if (core := known_core(cpu)) is not None}
+    near = [members for part in slices if len(members := [cpu for cpu in cores if cpu in part]) > 1]
+    for group in (*near, tuple(cores)):
         for first, second in combinations(group, 2):
             if cores[first] != cores[second]:
                 return first, second

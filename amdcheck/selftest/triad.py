@@ -70,7 +70,7 @@ def matrix(library: Library, node_cpu: Mapping[int, int], size: int, *, deadline
 
     A round in which one gives no result is the last: what has to be waited for is waited for once. Raises MemoryError.
     """
-    ids = list(node_cpu)
+    ids = [node for node in node_cpu if room_on_node(node) != 0]  # some have CPUs and no memory
     needed(3 * size * len(ids))
     cells: list[Record] = []
     for shift in range(len(ids)):
@@ -104,6 +104,7 @@ class _Arrays:
             buffer.address + offset for buffer, offset in zip(self._buffers, OFFSETS, strict=True)
         )
         self.size = size
+        self.written = 0  # bytes of a that the windows have written
         self.count = size // 8
         self.poison()
         library.triad_operands(self.b, self.c, self.count)
@@ -134,6 +135,7 @@ class _Arrays:
             cpu, switched = time.thread_time(), resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw
             while (now := time.monotonic()) < end:
                 self.run(non_temporal=kind, offset=offset)
+                self.written = max(self.written, offset + CHUNK)
                 then = time.monotonic()
                 inside = max(0.0, min(then, end) - max(now, begin))
                 moved += CHUNK // 8 * BYTES_MOVED * inside / (then - now)
@@ -149,22 +151,28 @@ class _Arrays:
         return told
 
     def verify(self) -> Record:
-        """Both kinds of stores over the whole array, every element compared; then elements planted wrong."""
+        """What the windows wrote, then both kinds of stores over the whole array, every element compared; then errors
+        are planted.
+        """
         found: Record = {"compared": 0, "wrong": 0, "first_wrong": [], "planted": 0, "noticed": 0}
+        self._compare(found, min(self.written, self.size) // 8)
         for kind in (False, True):
             self.poison()
             self.run(non_temporal=kind, size=self.size)
-            wrong, where = self._library.triad_differences(self.a, self.count)
-            found["compared"] += self.count
-            found["wrong"] += wrong
-            if where is not None:
-                found["first_wrong"].append(where)
+            self._compare(found, self.count)
             within = min(PLANT_WITHIN, self.count)
             for place in (0, 13, within // 2 + 6, within - 1):
                 self.run(non_temporal=kind, size=8 * within, wrong=place)
                 found["planted"] += 1
                 found["noticed"] += self._library.triad_differences(self.a, within) == (1, place)
         return found
+
+    def _compare(self, found: Record, count: int) -> None:
+        wrong, where = self._library.triad_differences(self.a, count)
+        found["compared"] += count
+        found["wrong"] += wrong
+        if where is not None:
+            found["first_wrong"].append(where)
 
 
 def _work(library: Library, cpu: int, size: int, start: Start) -> Record:
@@ -186,7 +194,7 @@ def _reach(library: Library, cpu: int, node: int, size: int, start: Start) -> Re
         raise PermissionError("the kernel does not say on which node memory lies")
     if placed != node:
         raise RuntimeError(f"memory bound to node {node} lies on node {placed}")
-    return {"windows": arrays.through(start, ATTEMPTS * (True,))}
+    return {"windows": arrays.through(start, ATTEMPTS * (True,)), **arrays.verify()}
 
 
 # ---- in the parent of the workers ----
@@ -194,10 +202,12 @@ def _reach(library: Library, cpu: int, node: int, size: int, start: Start) -> Re
 
 def _cell(cpu: int, memory: int, end: Ended, stolen: float | None) -> Record:
     """What one node's CPU gave with one node's memory; who was ready after the windows has told nothing."""
-    reading = None if end["result"] is None else _reading([end["result"]["windows"]], stolen=stolen)
-    if end["result"] is not None and reading is None:
-        end = Ended(ended="timeout", detail="nothing was moved within the windows", result=None)
-    return {"cpu_node": cpu, "memory_node": memory, **end, "result": reading}
+    if (result := end["result"]) is not None:
+        reading = _reading([result.pop("windows")], stolen=stolen)
+        end = Ended(ended="returned", detail=None, result={"reading": reading, **result})
+        if reading is None:
+            end = Ended(ended="timeout", detail="nothing was moved within the windows", result=None)
+    return {"cpu_node": cpu, "memory_node": memory, **end}
 
 
 def _node(

@@ -65,15 +65,11 @@ def scaling(test: CoresSelfTest, cpu: Cpu) -> Iterator[Finding]:
     if not test.products:
         yield skipped(ID, HOST, "the kernel offers neither FMA nor AVX2, by which the cores are compared")
         return
-    yield from (_wrong(test, run) for run in (*test.alone, *test.together) if _is_wrong(run, test))
+    # The last run of each CPU that went wrong: one finding for each.
+    wrong = {run.cpu: run for run in (*test.alone, *test.together) if run.result and _fault(run.result)}
+    yield from (_wrong(test, run) for run in wrong.values())
     yield _whole(test, cpu)
     yield from _slow(test, cpu)
-
-
-def _is_wrong(run: CoreRun, test: CoresSelfTest) -> bool:
-    """The last run of each CPU that went wrong: one finding for each."""
-    bad = [r for r in (*test.alone, *test.together) if r.cpu == run.cpu and r.result and _fault(r.result)]
-    return bool(bad) and bad[-1] is run
 
 
 def _fault(result: CoreResult) -> str | None:
@@ -156,7 +152,7 @@ def _judged(test: CoresSelfTest, cpu: Cpu, allowed: Evidence) -> Finding:
         died = (shown(test.source, f"CPU {run.cpu}: {run.why}", volatile=True) for run in test.alone)
         message = "no CPU was measured alone, so that there is nothing to compare with"
         return undetermined(ID, HOST, message, *died, outcome="died", remedy=remedy(f"{ID}/died"))
-    stolen = test.stolen or 0.0
+    stolen = test.stolen
     seen = (
         shown(test.source, f"{100 * efficiency:.0f} % of as many cores alone, per cycle", volatile=True),
         shown(test.source, f"{len(cpus)} CPUs on {cores} cores at once", volatile=True),
@@ -168,9 +164,9 @@ def _judged(test: CoresSelfTest, cpu: Cpu, allowed: Evidence) -> Finding:
         Metric(name="efficiency", value=round(100 * efficiency, 1), unit="%", volatile=True),
         *(_efficiency_on(number, share) for number, share in test.curve.items()),
         Metric(name="clock-together", value=round(_median_clock(test) / 1e9, 3), unit="GHz", volatile=True),
-        Metric(name="stolen", value=round(100 * stolen, 1), unit="%", volatile=True),
+        *(() if stolen is None else (Metric(name="stolen", value=round(100 * stolen, 1), unit="%", volatile=True),)),
     )
-    if stolen > limit("stolen").value:
+    if stolen is not None and stolen > limit("stolen").value:
         taken = shown("/proc/stat", f"{100 * stolen:.0f} % taken by the hypervisor", note="steal", volatile=True)
         message = "the hypervisor takes the CPUs away while they have work"
         return warned(f"{ID}/stolen", HOST, message, taken, *seen, metrics=metrics[-1:], remedy=remedy(f"{ID}/stolen"))

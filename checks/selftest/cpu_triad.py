@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from amdcheck.api import (
     HOST,
@@ -21,7 +21,7 @@ from amdcheck.api import (
     warned,
 )
 from amdcheck.facts.cpu import Cpu
-from amdcheck.facts.cpu_memory import AMOUNT, Matrix, MemorySelfTest, NodeBandwidth
+from amdcheck.facts.cpu_memory import AMOUNT, Matrix, MemorySelfTest, NodeBandwidth, Reached
 from amdcheck.facts.cpulist import format_cpulist
 from amdcheck.facts.numa import Numa
 from amdcheck.facts.selftests import on_x86
@@ -230,28 +230,32 @@ def _matrix(test: MemorySelfTest, matrix: Matrix) -> Finding:
         denied = unread is not None and unread.ended == "denied"
         because = Unknown("denied" if denied else "failed", f"{test.source} from node to node", ended)
         return undetermined(ID, HOST, "the bandwidth from node to node was not measured", because=because)
-    rates = {(c.cpu_node, c.memory_node): c.result.rate(AMOUNT) / 1e9 for c in matrix.cells if c.result is not None}
-    disturbed = {(c.cpu_node, c.memory_node) for c in matrix.cells if c.result is not None and c.result.disturbed}
+    cells = {(c.cpu_node, c.memory_node): c.result for c in matrix.cells if c.result is not None}
+    bad = _bad_cells(test, cells)
+    if bad is not None:
+        return bad
+    rates = {pair: cell.reading.rate(AMOUNT) / 1e9 for pair, cell in cells.items()}
+    disturbed = {pair for pair, cell in cells.items() if cell.reading.disturbed}
     busy = {pair for pair in rates if not test.nodes_busy.keys().isdisjoint(pair)}
+    fit = rates.keys() - disturbed - busy
     metrics = tuple(
-        Metric(name=f"node{cpu}-from-node{memory}", value=round(rate, 2), unit="GB/s", volatile=True)
-        for (cpu, memory), rate in rates.items()
-        if (cpu, memory) not in disturbed | busy
+        Metric(name=f"node{cpu}-from-node{memory}", value=round(rates[cpu, memory], 2), unit="GB/s", volatile=True)
+        for cpu, memory in sorted(fit)
     )
+    pairs = [(cpu, memory) for cpu, memory in sorted(fit) if cpu != memory and (cpu, cpu) in fit]
     count = len({cpu for cpu, _ in rates})
     seen = (
         shown(test.source, f"{len(rates)} pairs of {count} nodes, memory placed as bound", volatile=True),
         *((shown(test.source, f"{len(disturbed)} pairs disturbed, not judged", volatile=True),) if disturbed else ()),
         *((shown(test.source, f"{len(busy)} pairs of nodes in use, not judged", volatile=True),) if busy else ()),
     )
+    if not pairs and disturbed:
+        message = "something else ran on the CPUs of every pair of nodes that could have been compared"
+        return undetermined(ID, HOST, message, *seen, outcome="disturbed", remedy=remedy(f"{ID}/disturbed"))
+    if not pairs:
+        return skipped(ID, HOST, "no two nodes were idle to be held against each other", *seen, outcome="busy")
     most = limit("remote-of-local").value
-    odd = [
-        (cpu, memory)
-        for (cpu, memory), rate in rates.items()
-        if (disturbed | busy).isdisjoint({(cpu, memory), (cpu, cpu)})
-        and (cpu, cpu) in rates
-        and rate > most * rates[cpu, cpu]
-    ]
+    odd = [(cpu, memory) for cpu, memory in pairs if rates[cpu, memory] > most * rates[cpu, cpu]]
     if odd:
         told = ", ".join(f"node {memory} is nearer to node {cpu} than its own memory" for cpu, memory in odd[:4])
         return warned(
@@ -263,3 +267,32 @@ def _matrix(test: MemorySelfTest, matrix: Matrix) -> Finding:
             remedy=remedy(f"{ID}/remote-faster"),
         )
     return passed(ID, HOST, "no node reaches another one's memory faster than its own", *seen, metrics=metrics)
+
+
+def _bad_cells(test: MemorySelfTest, cells: Mapping[tuple[int, int], Reached]) -> Finding | None:
+    """Sums that came out wrong on the way between two nodes, or a comparison that proves nothing; None: neither."""
+    wrong = {pair: cell for pair, cell in cells.items() if cell.wrong}
+    blind = {pair: cell for pair, cell in cells.items() if not cell.notices}
+    if not wrong and not blind:
+        return None
+    outcome, bad = ("wrong-result", wrong) if wrong else ("not-noticed", blind)
+    told = ", ".join(f"CPUs of node {cpu} on memory of node {memory}" for cpu, memory in sorted(bad)[:4])
+    message = f"the triad came out wrong: {told}" if wrong else f"planted errors went unnoticed: {told}"
+    count = sum(cell.wrong for cell in wrong.values()) if wrong else sum(c.planted - c.noticed for c in blind.values())
+    return failed(
+        f"{ID}/{outcome}",
+        HOST,
+        message,
+        *(
+            shown(
+                test.source,
+                f"{cell.wrong} of {cell.compared} elements wrong, {cell.noticed} of {cell.planted} planted noticed",
+                note=f"CPUs of node {cpu}, memory of node {memory}",
+                volatile=True,
+            )
+            for (cpu, memory), cell in sorted(bad.items(), key=lambda item: item[0])[:8]
+        ),
+        expected="every element right, every planted error noticed",
+        actual=f"{count} {'wrong' if wrong else 'unnoticed'}",
+        remedy=remedy(f"{ID}/{outcome}"),
+    )

@@ -57,7 +57,7 @@ def _one(check: str, name: str, subject: Subject, test: ComputeSelfTest, per_cyc
         because = Unknown("failed", source, "the self-test's document says nothing of it")
         return undetermined(check, subject, f"the matrix product by {title} was not run", because=because)
     if run.result is None:
-        known = {"not-built": "absent", "timeout": "timeout"}
+        known = {"not-built": "absent", "timeout": "timeout", "denied": "denied"}
         outcome = known.get(run.ended, "died")
         message = f"the matrix product by {title} ended without an answer: {run.why}"
         seen = shown(source, run.why)

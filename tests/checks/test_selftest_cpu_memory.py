@@ -152,7 +152,7 @@ def test_memory_of_another_node_is_not_nearer_because_the_own_one_is_in_use(used
         for cell in said["matrix"]["result"]["cells"]:
             if (cell["cpu_node"], cell["memory_node"]) == (0, 1):
                 for name in ("best_s", "median_s"):
-                    cell["result"][name] /= 4
+                    cell["result"]["reading"][name] /= 4
 
     assert only(changed(TRIAD, TWO_SOCKETS, change)).status == "pass"
 
@@ -251,11 +251,44 @@ def test_pairs_that_were_disturbed_are_not_judged() -> None:
     def change(said: Document) -> None:
         for cell in said["matrix"]["result"]["cells"]:
             if cell["cpu_node"] != cell["memory_node"]:
-                cell["result"] |= {"best_s": 0.001, "cpu_share": 0.4}
+                cell["result"]["reading"] |= {"best_s": 0.001, "cpu_share": 0.4}
+        said["matrix"]["result"]["cells"][1]["result"]["reading"] |= {"best_s": 0.05, "cpu_share": 1.0}
 
     finding = only(changed(TRIAD, TWO_SOCKETS, change))
-    assert (finding.status, values(finding)[1]) == ("pass", "12 pairs disturbed, not judged")
-    assert [m.name for m in finding.metrics] == [f"node{n}-from-node{n}" for n in range(4)]
+    assert (finding.status, values(finding)[1]) == ("pass", "11 pairs disturbed, not judged")
+    assert [m.name for m in finding.metrics] == [
+        "node0-from-node0",
+        "node0-from-node1",
+        *(f"node{n}-from-node{n}" for n in (1, 2, 3)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("disturb", "told"),
+    [
+        (lambda said: [c["result"]["reading"].update(cpu_share=0.1) for c in _cells(said)], "unknown disturbed"),
+        (lambda said: said.update(nodes_busy={str(n): [0] for n in range(4)}), "skip busy"),
+        (lambda said: said["matrix"]["result"].update(cells=_cells(said)[:1]), "skip busy"),
+    ],
+)
+def test_where_no_pair_is_fit_to_be_judged_none_passes(disturb: Callable[[Document], Any], told: str) -> None:
+    assert brief(changed(TRIAD, TWO_SOCKETS, disturb))["host"] == told
+
+
+def _cells(said: Document) -> list[Document]:
+    cells: list[Document] = said["matrix"]["result"]["cells"]
+    return cells
+
+
+@pytest.mark.parametrize(
+    ("counts", "outcome"),
+    [({"wrong": 3}, "wrong-result"), ({"noticed": 3}, "not-noticed"), ({"compared": 0}, "not-noticed")],
+)
+def test_sums_that_go_wrong_between_two_nodes_are_a_fail_that_names_them(counts: dict[str, int], outcome: str) -> None:
+    finding = only(changed(TRIAD, TWO_SOCKETS, lambda said: _cells(said)[5]["result"].update(counts)))
+    assert (finding.status, finding.outcome) == ("fail", outcome)
+    assert "CPUs of node" in finding.message
+    assert finding.metrics == ()
 
 
 def test_nodes_without_free_memory_cost_the_matrix_alone() -> None:
@@ -525,7 +558,7 @@ def test_at_level_quick_nothing_is_measured(check: str) -> None:
 def test_every_remedy_of_memory_is_one_of_these() -> None:
     exact = {"wrong-result", "not-noticed"}
     own = {
-        TRIAD: {*exact, "died", "slow-node", "remote-faster"},
+        TRIAD: {*exact, "died", "disturbed", "slow-node", "remote-faster"},
         LATENCY: {*exact, "no-huge-pages"},
         CLIFF: {"smaller", "disturbed"},
         SHARING: {*exact, "not-shown"},

@@ -30,7 +30,7 @@ def document(plan: Plan, params: Sequence[str]) -> dict[str, Any]:
         "operations": _OPERATIONS,
         "cycles": _CYCLES,
         "ports_operations": _PORTS,
-        "alone": [_run(plan, thread, _ALONE_S, among=1) for thread in cores[:: -(-len(cores) // 4)]],
+        "alone": [_run(plan, thread, _ALONE_S, among=1) for thread in _spread(cores, 4)],
         "waves": [_wave(number, wanted.together) for number in _waves(len(cores), len(idle))],
         "together": [_run(plan, t, _TOGETHER_S, among=len(idle)) for t in idle] if len(idle) > 1 else [],
     }
@@ -39,6 +39,11 @@ def document(plan: Plan, params: Sequence[str]) -> dict[str, Any]:
 def _one_a_core(threads: Sequence[Thread]) -> list[Thread]:
     cores = {(thread.socket, thread.core): thread for thread in reversed(threads)}
     return sorted(cores.values(), key=lambda thread: thread.id)
+
+
+def _spread(cores: Sequence[Thread], most: int) -> list[Thread]:
+    number = min(most, len(cores))
+    return [cores[at * len(cores) // number] for at in range(number)]
 
 
 def _waves(cores: int, cpus: int) -> list[int]:

@@ -187,6 +187,7 @@ class MemoryTests(_Table, frozen=True, kw_only=True):
     blind_nodes: tuple[int, ...] = ()  # planted errors go unnoticed
     killed_on: tuple[int, ...] = ()  # one worker of the node, by SIGBUS
     remote_faster: tuple[tuple[int, int], ...] = ()  # CPU node, memory node
+    pairs_disturbed: bool = False  # while memory is measured from node to node
     binding_refused: bool = False  # a container without CAP_SYS_NICE
     l3_share: float = 1.0  # of the named slice
     sharers_busy: bool = False

@@ -39,7 +39,7 @@ TILES = {
     "avx512_bf16": Tile(14, 32, 2),
 }
 SIZES = {1: 4, 2: 2, 4: 1}  # bytes of a number, by how many of them make a word
-BLOCK_STEPS, BLOCK_ROWS, BLOCK_COLUMNS = 256, 168, 4096  # of the driver: what it cuts a product into
+BLOCK_STEPS, BLOCK_ROWS, BLOCK_COLUMNS = 256, 84, 4096  # of the driver: what it cuts a product into
 OFFERED = [name for name in TILES if set(isa_table().isa[name].flags) <= offered_flags()]
 EXACT_IN_BYTES = [name for name in OFFERED if TILES[name].group == 4 and name != "avx2"]
 

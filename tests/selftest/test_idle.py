@@ -73,7 +73,7 @@ def test_a_machine_whose_every_cpu_computes_is_busy_and_says_how_much(monkeypatc
         (0.5, 0.0, (0,)),
         (2.0, 0.0, (2, 0)),  # spread over all, the idlest first
         (2.0, 1.5, (0,)),  # others of the group use half of it
-        (3.9, 0.0, (2, 0)),
+        (3.9, 0.0, (2, 0, 1)),
         (4.0, None, (2, 0, 3, 1)),
         (64.0, 0.0, (2, 0, 3, 1)),
     ],
