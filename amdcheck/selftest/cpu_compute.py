@@ -9,7 +9,8 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from amdcheck.selftest.idle import ALLOW_BUSY, Busy, choose_cpu
+from amdcheck.host.protocol import ALLOW_BUSY
+from amdcheck.selftest.idle import Busy, choose_cpu
 from amdcheck.selftest.isolate import Ended, Record, isolated
 from amdcheck.selftest.library import Gemm, Library, LibraryMissing, Product, load
 from amdcheck.selftest.reading import pin, raise_clock, read

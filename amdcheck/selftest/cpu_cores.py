@@ -14,9 +14,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
+from amdcheck.host.protocol import ALLOW_BUSY
 from amdcheck.knowledge.selftests import limit
 from amdcheck.selftest import cgroup
-from amdcheck.selftest.idle import ALLOW_BUSY, Busy, core_of, idle_cpus, one_a_core
+from amdcheck.selftest.idle import Busy, core_of, idle_cpus, one_a_core
 from amdcheck.selftest.isolate import Record
 from amdcheck.selftest.library import Gemm, Library, LibraryMissing, Product, load
 from amdcheck.selftest.reading import pin

@@ -13,9 +13,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
+from amdcheck.host.protocol import ALLOW_BUSY
 from amdcheck.knowledge.selftests import limit
 from amdcheck.selftest import chase, sharing, stat, triad
-from amdcheck.selftest.idle import ALLOW_BUSY, Busy, busy_ticks, cpus_of, idle_cpus, one_a_core
+from amdcheck.selftest.idle import Busy, busy_ticks, cpus_of, idle_cpus, one_a_core
 from amdcheck.selftest.isolate import Ended, Record, isolated
 from amdcheck.selftest.library import Library, LibraryMissing, load
 from amdcheck.selftest.room import be_first_to_go

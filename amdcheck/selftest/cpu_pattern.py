@@ -11,8 +11,9 @@ import time
 from collections.abc import Sequence
 from functools import partial
 
+from amdcheck.host.protocol import ALLOW_BUSY
 from amdcheck.selftest.buffer import Buffer
-from amdcheck.selftest.idle import ALLOW_BUSY, Busy, idle_cpus, one_a_core
+from amdcheck.selftest.idle import Busy, idle_cpus, one_a_core
 from amdcheck.selftest.isolate import Record, all_ended, started
 from amdcheck.selftest.library import Difference, Library, LibraryMissing, load
 from amdcheck.selftest.reading import pin

@@ -10,7 +10,6 @@ from contextlib import suppress
 from amdcheck.knowledge.selftests import limit
 from amdcheck.selftest import cgroup, stat
 
-ALLOW_BUSY = "allow-busy"  # the word among a self-test's parameters
 WINDOW_S = 0.06  # six ticks of the 100 a second in which /proc/stat counts
 
 
