@@ -92,6 +92,7 @@ def test_a_hog_beside_an_allowed_self_test_disturbs_it_and_its_value_stays_right
     assert outcomes(found, SCALING) <= {("disturbed", "host"), ("stolen", "host"), ("pinned", "host")}
     # Of some attempts one may lie between two turns of the hog, and is undisturbed then.
     assert {outcome for outcome, _ in outcomes(found, NEIGHBOUR)} <= {"ok", "disturbed"}
+    assert failures(found) == []
 
 
 @pytest.mark.skipif(not OTHERS, reason="one CPU")
