@@ -87,12 +87,14 @@ def _alone(run_on: RunOn, cpus: Sequence[int], ports_operations: float, until: f
         best = runs[0]["result"]["chain_best_s"] / runs[0]["result"]["product_best_s"]
         return float(ports_operations * best / ceiling / limit("shared-core").value)
 
-    for again in (False, True):
-        for cpu in cpus:
-            if told and time.monotonic() > until:
-                break
-            if not again or (told[cpu]["result"] and share([told[cpu]]) < 1):
-                told[cpu] = _best(partial(run_on, (cpu,), ALONE_S), ATTEMPTS_ALONE, share, until)[0]
+    for cpu in cpus:
+        if told and time.monotonic() > until:
+            break
+        told[cpu] = _best(partial(run_on, (cpu,), ALONE_S), ATTEMPTS_ALONE, share, until)[0]
+    for cpu, run in told.items():
+        if not _went_wrong([run]) and share([run]) < 1 and time.monotonic() <= until:
+            again = _best(partial(run_on, (cpu,), ALONE_S), ATTEMPTS_ALONE, share, until)
+            told[cpu] = again[0] if _went_wrong(again) else max(run, again[0], key=lambda one: share([one]))
     return list(told.values())
 
 

@@ -170,6 +170,21 @@ def test_a_core_is_measured_again_when_the_ports_of_another_show_that_it_is_shar
     assert asked == [0, 1] + [0] * cpu_cores.ATTEMPTS_ALONE
 
 
+def test_a_core_that_computed_wrong_is_not_measured_again_until_it_does_not() -> None:
+    def run_on(cpus: Sequence[int], window_s: float) -> list[Record]:
+        asked.append(cpus[0])
+        slow = 2.0 if cpus[0] == 0 else 1.0
+        wrong = 1 if asked == [0] else 0
+        result = {"cpu_share": 1.0, "wrong": wrong, "planted": 4, "noticed": 4, "chain_best_s": 1.0}
+        result |= {"product_best_s": slow / 0.8, "ports_best_s": slow}
+        return [{"cpu": cpus[0], "ended": "returned", "detail": None, "result": result}]
+
+    asked = list[int]()
+    told = _alone(run_on, [0, 1], 1.0, time.monotonic() + 60)
+    assert [run["result"]["wrong"] for run in told] == [1, 0]
+    assert asked == [0, 1]
+
+
 def test_all_together_are_held_against_one_alone_and_against_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     def of(*medians: float) -> list[Record]:
         return [{"cpu": n, "result": {"product_median_s": s, "chain_best_s": 1.0}} for n, s in enumerate(medians)]
