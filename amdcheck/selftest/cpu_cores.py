@@ -34,7 +34,9 @@ ALONE = 4  # CPUs that are measured alone, spread over those that are idle
 PLANTED = 4  # wrong words that each process must notice
 READY_S = 2.0  # for all processes to be there
 ATTEMPTS_ALONE = 5  # somebody who shares a core comes and goes
-ATTEMPTS_TOGETHER = 2
+ATTEMPTS_TOGETHER = 5
+# Virtual CPUs may be put on one core for a while; those that always share one do so again and again.
+LATER_S = 0.05
 BEGIN_WITHIN_S = 15.0  # of the start: no attempt and no wave begins later, so that what was measured is told
 PROCESS_BYTES = 16 << 20  # what one of the processes dirties, at most
 
@@ -135,7 +137,8 @@ def _best(
     """
     undisturbed = limit("cpu-share").value
     best, most = list[Record](), (-1.0, -1.0)
-    for _ in range(attempts):
+    for number in range(attempts):
+        time.sleep(LATER_S if number else 0)
         runs = measure()
         if _went_wrong(runs):
             return runs
