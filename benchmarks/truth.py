@@ -4,8 +4,8 @@
 
 Each fault must be named for what it is, and nothing else blamed, in 99 of 100 runs; of 1000 runs on the idle machine at
 most one may raise an alarm. The faults take turns, so that a noisy moment hits all alike. --share 0.01 runs a hundredth
-(in up to a tenth a fault that is missed, and an idle series with more than one alarm, get a second chance). A run on a machine
-that is not idle does not count; what most runs say of the machine is no alarm, and is told.
+(in up to a tenth a fault that is missed, and an idle series with more than one alarm, get a second chance). A run on a
+machine that is not idle does not count; what most runs say of the machine is no alarm, and is told.
 
 --save writes benchmarks/results/DATE-truth.json.
 """
