@@ -9,7 +9,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from amdcheck.facts.cpu import Cpu, nominal_hz
-from amdcheck.facts.readings import Amount, Number, Seconds, Share, Time
+from amdcheck.facts.readings import PER_CPU, Amount, Number, Seconds, Share, Time
 from amdcheck.facts.registry import fact
 from amdcheck.facts.selftests import TIMEOUT_S, Compared, Group, GroupDocument, Step, allowing_busy, document_of
 from amdcheck.host.protocol import Host, SelfTest
@@ -18,7 +18,6 @@ from amdcheck.model.expectations import Expectations
 from amdcheck.model.value import Known, Unknown, Value
 
 # Matrix products by flags of /proc/cpuinfo. All cores run the first that the kernel offers.
-_MOST = Meta(max_length=8192)  # CPUs that Linux can be built for on x86-64
 _PRODUCTS = ("fma", "avx2")
 
 
@@ -80,9 +79,9 @@ class Quota(Struct, frozen=True, kw_only=True):
 class _Document(GroupDocument, frozen=True, kw_only=True):
     allowed: tuple[int, ...]
     quota: Quota | None
-    alone: Annotated[tuple[CoreRun, ...], _MOST]
-    waves: Annotated[tuple[Wave, ...], _MOST]
-    together: Annotated[tuple[CoreRun, ...], _MOST]
+    alone: Annotated[tuple[CoreRun, ...], PER_CPU]
+    waves: Annotated[tuple[Wave, ...], PER_CPU]
+    together: Annotated[tuple[CoreRun, ...], PER_CPU]
     operations: Number = 0
     cycles: Number = 0
     ports_operations: Number = 0

@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 from amdcheck.facts.cpu import Cpu
 from amdcheck.facts.cpulist import format_cpulist
 from amdcheck.facts.numa import Numa
-from amdcheck.facts.readings import SHOWN, Amount, Number, Reading
+from amdcheck.facts.readings import PER_CPU, SHOWN, Amount, Number, Reading
 from amdcheck.facts.registry import fact
 from amdcheck.facts.selftests import (
     Compared,
@@ -31,7 +31,6 @@ T = TypeVar("T")
 
 TIMEOUT_S = 90.0  # more than the deadlines of all steps together at level deep
 _TRIAD = "fma"  # the row of isa.toml whose instructions it is built from
-_MOST = Meta(max_length=8192)  # CPUs
 AMOUNT = 1e9  # bytes that a bandwidth's reading is the time for
 
 
@@ -61,7 +60,7 @@ class NodeBandwidth(Compared, frozen=True, kw_only=True):
     cpus: tuple[int, ...]
     array_kib: Number
     no_room_kib: Number | None
-    died: Annotated[tuple[WorkerEnd, ...], _MOST]
+    died: Annotated[tuple[WorkerEnd, ...], PER_CPU]
     placed: tuple[int, ...]
     plain: Reading | None
     streaming: Reading | None

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from amdcheck.facts.readings import SHOWN, Amount, Number
+from amdcheck.facts.readings import PER_CPU, SHOWN, Amount, Number
 from amdcheck.facts.registry import fact
 from amdcheck.facts.selftests import Compared, Group, GroupDocument, Step, allowing_busy, document_of
 from amdcheck.host.protocol import Host, SelfTest
@@ -47,7 +47,7 @@ class PatternRun(Step, frozen=True, kw_only=True):
 
 class _Document(GroupDocument, frozen=True, kw_only=True):
     room_kib: Number
-    workers: Annotated[tuple[PatternRun, ...], Meta(max_length=8192)]
+    workers: Annotated[tuple[PatternRun, ...], PER_CPU]
 
 
 @fact

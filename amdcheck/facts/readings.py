@@ -14,6 +14,7 @@ Amount = Annotated[int, Meta(ge=1, le=1 << 53)]
 Seconds = Annotated[float, Meta(gt=1e-13, lt=1e6)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 SHOWN = Meta(max_length=64)  # what is told one by one
+PER_CPU = Meta(max_length=8192)  # as many CPUs as Linux can be built for on x86-64
 Time = Annotated[float, Meta(ge=0, lt=1e9)]  # in seconds, or none
 
 

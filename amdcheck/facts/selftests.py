@@ -31,7 +31,8 @@ _NOT_AT_QUICK = "self-tests run at level standard and deep"
 class Step(Struct, frozen=True, kw_only=True):
     """How one step of a self-test ended, in a process of its own.
 
-    `ended`: returned, timeout, memory, denied, failed, not-built, or the signal that killed it, as SIGILL.
+    `ended`: returned, timeout, memory, denied, failed, not-built, the signal that killed it, as SIGILL, or why it was
+    not asked for on this machine: not-offered, one-node, not-asked, no-pair.
     """
 
     ended: str

@@ -56,7 +56,7 @@ def quotas(*, proc: Path = _PROC) -> Quotas:
     """Of every group from our own up to the root that has a quota; empty where none has, or it cannot be read."""
     found: Quotas = {}
     for folder in folders("cpu", proc=proc):
-        with suppress(OSError, ValueError):
+        with suppress(OSError, ValueError, ZeroDivisionError):
             limit = _limit(folder)
             if limit is not None:
                 found[str(folder)] = Quota(limit, *_throttled(folder), _used_s(folder))

@@ -22,20 +22,19 @@ from amdcheck.facts.cpu_memory import Latency, MemorySelfTest, Point
 from amdcheck.facts.memory import Memory
 from amdcheck.facts.selftests import on_x86
 from amdcheck.knowledge.remedies import remedy
+from amdcheck.knowledge.selftests import limit
 
 from . import not_measured
 
 ID = "selftest.cpu.latency"
-_FIRST_LEVEL = 32 << 10  # no first level of an EPYC is smaller
 
 
 @check(ID, title="Latency of caches and memory", level="standard", required=False, applies=on_x86)
 def latency(test: MemorySelfTest, memory: Memory) -> Iterator[Finding]:
     """Walks through a cycle of cache lines in an order that no prefetcher follows, each load waiting for the last.
 
-    Looks at: the largest power of two within half of the first-level cache and within half of the second level; where
-    the L3 slice is more than twice the second level, twice that level, and a quarter, a half and the whole of the slice
-    so far as they are more, each rounded down to a power of two; and 64 MiB for memory, more where the third level has
+    Looks at: the largest power of two within half of the first-level cache and within half of the second level; every
+    power of two from twice the second level to the L3 slice; and 64 MiB for memory, more where the third level has
     more. All of them on transparent huge pages, the largest once more on pages of 4 KiB. At level deep every power of
     two from 4 KiB on. With little room the largest size is smaller, down to 16 MiB, and may lie in the third level:
     each figure names its size. Where a walk must end is computed apart from it, so that every slice is known to have
@@ -146,7 +145,7 @@ def _metrics(walked: Latency) -> tuple[Metric, ...]:
     found = [metric(f"{name(p)}-{p.pages}-pages", 1e9 * p.seconds, "ns") for p in quiet]
     nearest, small = walked.points[0], walked.on("small")[-1]
     cycles = nearest.reading.per_cycle(nearest.hops)
-    if nearest in quiet and nearest.bytes <= _FIRST_LEVEL and cycles is not None:
+    if nearest in quiet and nearest.bytes <= 1024 * limit("first-level").value and cycles is not None:
         found.append(metric("first-level-cycles", 1 / cycles, "cycles"))
     if walked.memory in quiet and small in quiet:
         found.append(metric("small-pages-cost", small.seconds / walked.memory.seconds, "x"))

@@ -84,7 +84,7 @@ def test_the_smallest_quota_is_told_with_what_it_did_meanwhile() -> None:
     assert cgroup.tightest({}, {}) is None
 
 
-@pytest.mark.parametrize("text", ["", "nonsense\n", "a b c\n"])
+@pytest.mark.parametrize("text", ["", "nonsense\n", "a b c\n", "100000 0\n"])
 def test_files_that_make_no_sense_are_no_quota(tmp_path: Path, text: str) -> None:
     group(tmp_path / "cgroup", cpu__max=text, cpu__stat=V2_STAT)
     assert cgroup.quotas(proc=proc(tmp_path, "0::/\n", V2)) == {}
