@@ -18,10 +18,13 @@ from amdcheck.facts.selftests import (
     allowing_busy,
     distinct,
     document_of,
+    least,
+    least_clock,
     offered_sets,
     step_of,
 )
 from amdcheck.host.protocol import Host, SelfTest
+from amdcheck.knowledge.epyc import Series
 from amdcheck.knowledge.selftests import limit
 from amdcheck.model.expectations import Expectations
 from amdcheck.model.value import Known, Unknown, Value
@@ -129,13 +132,17 @@ class ComputeSelfTest(Group, frozen=True, kw_only=True):
     clock: Value[Clock]
     products: Value[dict[str, ProductRun]]  # by name
     nominal_hz: Value[float]  # what the firmware calls the processor's nominal clock
+    per_cycle: dict[str, float]  # operations a cycle that the processor's series is built for, by instruction set
 
     @classmethod
     def read(cls, host: Host, cpu: Cpu, expect: Expectations) -> ComputeSelfTest:
         offered = cpu.flags.parse(offered_sets)
         wanted = [name for name in (*FP32, *INT8, *BF16) if name in (offered.or_none() or ())]
         full_range = (FULL_RANGE,) if "avx2" in wanted and not set(EXACT) & set(wanted) else ()
-        params = (*wanted, *full_range, *allowing_busy(expect))
+        per_cycle = _issue_widths(cpu.series)
+        ports = (least(name, limit("ports-of-table").value * per_cycle[name]) for name in wanted if name in per_cycle)
+        hints = (*allowing_busy(expect), *least_clock(host), *ports)
+        params = (*wanted, *full_range, *hints)
         test = SelfTest(name="cpu.compute", params=params, timeout_s=TIMEOUT_S)
         document = document_of(host, test, expect, _Document)
         known = document.value if isinstance(document, Known) else None
@@ -150,7 +157,23 @@ class ComputeSelfTest(Group, frozen=True, kw_only=True):
             clock=step_of(document, lambda d: (d.clock, d.clock.result)),
             products=document.parse(_by_name),
             nominal_hz=nominal_hz(host, chosen or 0),
+            per_cycle=per_cycle,
         )
+
+
+def _issue_widths(series: Series | None) -> dict[str, float]:
+    """Operations a cycle by instruction set; at 256 bits as many as two pipes of that width can give."""
+    if series is None:
+        return {}
+    fp32, int8 = series.fp32_flop_cycle, series.int8_vnni_ops_cycle
+    widths = {
+        "fma": None if fp32 is None else min(fp32, limit("issue-fma-256").value),
+        "avx512f": fp32,
+        "avx_vnni": None if int8 is None else min(int8, limit("issue-vnni-256").value),
+        "avx512_vnni": int8,
+        "avx512_bf16": series.bf16_flop_cycle,
+    }
+    return {name: float(width) for name, width in widths.items() if width}
 
 
 def _by_name(document: _Document) -> dict[str, ProductRun]:

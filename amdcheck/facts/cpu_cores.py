@@ -11,7 +11,16 @@ from msgspec import Meta, Struct
 from amdcheck.facts.cpu import Cpu, nominal_hz
 from amdcheck.facts.readings import PER_CPU, Amount, Number, Seconds, Share, Time
 from amdcheck.facts.registry import fact
-from amdcheck.facts.selftests import TIMEOUT_S, Compared, Group, GroupDocument, Step, allowing_busy, document_of
+from amdcheck.facts.selftests import (
+    TIMEOUT_S,
+    Compared,
+    Group,
+    GroupDocument,
+    Step,
+    allowing_busy,
+    document_of,
+    least_clock,
+)
 from amdcheck.host.protocol import Host, SelfTest
 from amdcheck.knowledge.selftests import limit
 from amdcheck.model.expectations import Expectations
@@ -114,7 +123,8 @@ class CoresSelfTest(Group, frozen=True, kw_only=True):
     def read(cls, host: Host, cpu: Cpu, expect: Expectations) -> CoresSelfTest:
         products = cpu.flags.parse(_offered)
         offered = products.or_none() or ()
-        test = SelfTest(name="cpu.cores", params=(*offered, *allowing_busy(expect)), timeout_s=TIMEOUT_S)
+        params = (*offered, *allowing_busy(expect), *least_clock(host))
+        test = SelfTest(name="cpu.cores", params=params, timeout_s=TIMEOUT_S)
         document = products if isinstance(products, Unknown) else document_of(host, test, expect, _Document)
         known = document.value if isinstance(document, Known) else None
         alone = known.alone if known else ()

@@ -8,13 +8,14 @@ from typing import Annotated, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
-from amdcheck.facts.cpu import Cpu
+from amdcheck.facts.cpu import Cpu, nominal_hz
 from amdcheck.facts.platform import Platform
 from amdcheck.facts.readings import SHOWN, Amount, Number, Seconds
 from amdcheck.facts.registry import fact
 from amdcheck.host.processes import signal_name
-from amdcheck.host.protocol import ALLOW_BUSY, Host, SelfTest, SelfTestResult
+from amdcheck.host.protocol import ALLOW_BUSY, LEAST, Host, SelfTest, SelfTestResult, asked_for
 from amdcheck.knowledge.isa import InstructionSet, isa_table
+from amdcheck.knowledge.selftests import limit
 from amdcheck.model.expectations import Expectations
 from amdcheck.model.value import Known, Reason, Unknown, Value
 
@@ -294,7 +295,7 @@ def _no_python(test: SelfTest) -> Unknown:
 
 def _source(test: SelfTest) -> str:
     where = "" if test.python is None else f" ({test.python})"
-    return " ".join(("selftest", test.name, *(word for word in test.params if word != ALLOW_BUSY))) + where
+    return " ".join(("selftest", test.name, *asked_for(test.params))) + where
 
 
 class GroupDocument(Struct, frozen=True, kw_only=True):
@@ -316,6 +317,17 @@ class Group(Struct, frozen=True, kw_only=True):
 def allowing_busy(expect: Expectations) -> tuple[str, ...]:
     """The word by which a self-test's child may use CPUs that are in use, if so."""
     return (ALLOW_BUSY,) if expect.allow_busy else ()
+
+
+def least(name: str, rate: float) -> str:
+    """The word by which a self-test's child looks again at a rate that is below this one."""
+    return f"{LEAST}{name}={rate:.6g}"
+
+
+def least_clock(host: Host) -> tuple[str, ...]:
+    """The word for a clock below nominal, by the first CPU: the parts of one machine are alike."""
+    nominal = nominal_hz(host, 0).or_none()
+    return () if nominal is None else (least("clock", limit("clock-of-nominal").value * nominal),)
 
 
 def step_of(document: Value[D], pick: Callable[[D], tuple[Step, T | None]]) -> Value[T]:

@@ -11,7 +11,6 @@ from msgspec import Meta, Struct, field
 
 from amdcheck.host.processes import Stuck
 from amdcheck.host.protocol import (
-    ALLOW_BUSY,
     CommandResult,
     Identity,
     OpenOutcome,
@@ -19,6 +18,7 @@ from amdcheck.host.protocol import (
     Stat,
     SystemAnswers,
     UdevDevice,
+    asked_for,
 )
 from amdcheck.model.expectations import Expectations, Level
 from amdcheck.model.value import Reason
@@ -138,6 +138,6 @@ def command_key(argv: Sequence[str]) -> str:
 
 
 def selftest_key(name: str, params: Sequence[str], python: str | None) -> str:
-    """A self-test with its parameters but ALLOW_BUSY, and the interpreter when that is not our own, as one line."""
-    asked = (name, *(word for word in params if word != ALLOW_BUSY))
+    """What a self-test is asked for, and the interpreter when that is not our own, as one line."""
+    asked = (name, *asked_for(params))
     return command_key(asked if python is None else (*asked, f"python={python}"))

@@ -1,21 +1,26 @@
 """The compute self-tests: clock, and matrix products in FP32, INT8 and BF16, exact and against the core's own ceiling.
 
-Parameters: the matrix products to run, by the library's names (flags of /proc/cpuinfo), and "allow-busy". One idle CPU
+Parameters: the matrix products to run, by the library's names (flags of /proc/cpuinfo); "allow-busy"; and the rates
+below which it is looked again: "least:clock=Hz", "least:NAME=operations a cycle" of a product's ports. One idle CPU
 runs all of it, each step in a process of its own.
 """
 
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Sequence
 
-from amdcheck.host.protocol import ALLOW_BUSY
+from amdcheck.host.protocol import ALLOW_BUSY, asked_for
+from amdcheck.knowledge.selftests import limit
 from amdcheck.selftest.idle import Busy, choose_cpu
 from amdcheck.selftest.isolate import Ended, Record, isolated
 from amdcheck.selftest.library import Gemm, Library, LibraryMissing, Product, load
-from amdcheck.selftest.reading import pin, raise_clock, read
+from amdcheck.selftest.reading import Judged, Reading, least, looks, pin, raise_clock, read, share_of
 
-DEADLINE_S = 3.0  # of one step, which takes some 40 milliseconds
+DEADLINE_S = 3.5  # of one step, which takes some 40 milliseconds
+PATIENCE_S = 4.0  # of all steps: rates that would be findings are not looked at again later than that
+STEP_PATIENCE_S = 1.8  # of one step, whose deadline must not hide what was compared
 SEED = 0x414D44
 TIMED = (256, 256, 256)  # some hundred microseconds: far below a scheduler's tick
 # Shapes that end inside a register tile, a packed word, a cache block; and a product of two vectors.
@@ -29,7 +34,6 @@ PORTS = 30_000
 
 def run(params: tuple[str, ...]) -> Record:
     """Choose a CPU, then run the steps on it one after the other."""
-    names = tuple(name for name in params if name != ALLOW_BUSY)
     try:
         library = load()
         cpu = choose_cpu(allow_busy=ALLOW_BUSY in params)
@@ -37,12 +41,14 @@ def run(params: tuple[str, ...]) -> Record:
         return {"lacks": str(missing), "busy": None, **_nothing(str(missing))}
     except Busy as busy:
         return {"lacks": None, "busy": str(busy), **_nothing(str(busy))}
+    until, least_of = time.monotonic() + PATIENCE_S, least(params)
+    least_hz = least_of.get("clock", 0.0)
     return {
         "lacks": None,
         "busy": None,
         "cpu": cpu,
-        "clock": isolated(lambda: clock(library, cpu), deadline_s=DEADLINE_S),
-        "products": [_one(library, cpu, name) for name in names],
+        "clock": isolated(lambda: clock(library, cpu, least_hz=least_hz, until=until), deadline_s=DEADLINE_S),
+        "products": [_one(library, cpu, name, least_of.get(name, 0.0), until) for name in asked_for(params)],
     }
 
 
@@ -50,10 +56,11 @@ def _nothing(why: str) -> Record:
     return {"cpu": None, "clock": Ended(ended="failed", detail=why, result=None), "products": []}
 
 
-def clock(library: Library, cpu: int) -> Record:
+def clock(library: Library, cpu: int, *, least_hz: float, until: float) -> Record:
     """Readings of both chains, each of `cycles` cycles, and of one that takes twice as long: a core at half its clock.
 
-    Raises LibraryMissing on other machines than x86-64.
+    Again some moments later, where the clock is below `least_hz` or the chains do not agree on it. Raises
+    LibraryMissing on other machines than x86-64.
     """
     pin(cpu)
     raise_clock()
@@ -67,7 +74,21 @@ def clock(library: Library, cpu: int) -> Record:
     def twice() -> float:
         return _there(library.time_imul(2 * CHAIN))
 
-    return {"cycles": 300 * CHAIN, "imul": read(imul), "add": read(add), "twice": read(twice, budget_s=0.004)}
+    def look() -> Record:
+        return {"cycles": 300 * CHAIN, "imul": read(imul), "add": read(add), "twice": read(twice, budget_s=0.004)}
+
+    def judge(look: Record) -> Judged:
+        by_imul, by_add, by_twice = (look[name]["best_s"] for name in ("imul", "add", "twice"))
+        differ = limit("clock-chains").value
+        rates = [look["cycles"] / by_imul / least_hz] if least_hz else []
+        rates += [differ / max(differ / 100, abs(by_add / by_imul - 1)), by_twice / by_imul / (1 + differ)]
+        return Judged(share_of(look["imul"], look["add"]), min(rates))
+
+    return looks(look, judge, until=_soon(until))[0]
+
+
+def _soon(until: float) -> float:
+    return min(until, time.monotonic() + STEP_PATIENCE_S)
 
 
 def _there(seconds: float | None) -> float:
@@ -76,16 +97,24 @@ def _there(seconds: float | None) -> float:
     return seconds
 
 
-def _one(library: Library, cpu: int, name: str) -> Record:
+def _one(library: Library, cpu: int, name: str, least_per_cycle: float, until: float) -> Record:
     gemm = library.find_gemm(name)
     if gemm is None:
         detail = "the compiler that built amdcheck does not know this instruction set"
         return {"name": name, **Ended(ended="not-built", detail=detail, result=None)}
-    return {"name": name, **isolated(lambda: judge(library, gemm, cpu), deadline_s=DEADLINE_S)}
+
+    def step() -> Record:
+        return judge(library, gemm, cpu, least_per_cycle=least_per_cycle, until=until)
+
+    return {"name": name, **isolated(step, deadline_s=DEADLINE_S)}
 
 
-def judge(library: Library, gemm: Gemm, cpu: int) -> Record:
-    """Odd shapes and a timed one, every word of every product compared; then words planted wrong, to be noticed."""
+def judge(library: Library, gemm: Gemm, cpu: int, *, least_per_cycle: float, until: float) -> Record:
+    """Odd shapes and a timed one, every word of every product compared; then words planted wrong, to be noticed.
+
+    The timed one again some moments later, where it is far below the ceiling beside it, or that takes fewer operations
+    a cycle than `least_per_cycle`.
+    """
     pin(cpu)
     found = _Wrong()
     noticed = planted = 0
@@ -110,15 +139,30 @@ def judge(library: Library, gemm: Gemm, cpu: int) -> Record:
     def ceiling() -> float:
         return gemm.time_ports(PORTS)
 
-    before = read(ceiling, cycle_s=library.cycle_s, budget_s=0.004)
-    reading = read(multiply, cycle_s=library.cycle_s)
-    after = read(ceiling, cycle_s=library.cycle_s, budget_s=0.004)
+    def look() -> tuple[Reading, Reading]:
+        """The product and the ceiling beside it."""
+        before = read(ceiling, cycle_s=library.cycle_s, budget_s=0.004)
+        reading = read(multiply, cycle_s=library.cycle_s)
+        after = read(ceiling, cycle_s=library.cycle_s, budget_s=0.004)
+        return reading, min(before, after, key=lambda one: one["best_s"])
+
+    ceiling_operations = PORTS * gemm.ports_operations
+
+    def judge_look(pair: tuple[Reading, Reading]) -> Judged:
+        reading, ports = pair
+        of_ceiling = product.operations / reading["best_s"] / (ceiling_operations / ports["best_s"])
+        rates = [of_ceiling / limit("product-of-ceiling").value]
+        if least_per_cycle and ports["cycle_s"] is not None:
+            rates.append(ceiling_operations / ports["best_s"] * ports["cycle_s"] / least_per_cycle)
+        return Judged(share_of(reading, ports), min(rates))
+
+    reading, ports = looks(look, judge_look, until=_soon(until))[0]
     return {
         "shape": TIMED,
         "operations": product.operations,
         "reading": reading,
-        "ceiling_operations": PORTS * gemm.ports_operations,
-        "ceiling": min(before, after, key=lambda one: one["best_s"]),
+        "ceiling_operations": ceiling_operations,
+        "ceiling": ports,
         "compared": found.compared,
         "wrong": found.wrong,
         "first_wrong": found.first,

@@ -1,8 +1,9 @@
 """The cores beside each other: one after the other alone, then more and more at once, up to all that are idle.
 
-Parameters: matrix products, by flags of /proc/cpuinfo, of which the first is run, and "allow-busy". Every CPU gets a
-pinned process, which multiplies small matrices, times chains of instructions and ports between them, and compares
-every word. There is no barrier inside the time that counts: all are told when it begins and when it ends.
+Parameters: matrix products, by flags of /proc/cpuinfo, of which the first is run; "allow-busy"; "least:clock=Hz", below
+which a clock is looked at again. Every CPU gets a pinned process, which multiplies small matrices, times chains of
+instructions and ports between them, and compares every word. There is no barrier inside the time that counts: all are
+told when it begins and when it ends.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from amdcheck.host.protocol import ALLOW_BUSY
+from amdcheck.host.protocol import ALLOW_BUSY, asked_for
 from amdcheck.knowledge.selftests import limit
 from amdcheck.selftest import cgroup
 from amdcheck.selftest.idle import Busy, core_of, idle_cpus, one_a_core
 from amdcheck.selftest.isolate import Record
 from amdcheck.selftest.library import Gemm, Library, LibraryMissing, Product, load
-from amdcheck.selftest.reading import pin
+from amdcheck.selftest.reading import UNDISTURBED, Judged, least, looks, pin
 from amdcheck.selftest.room import be_first_to_go, room
 from amdcheck.selftest.together import Start, together
 
@@ -33,17 +34,14 @@ TOGETHER_S = 0.045
 ALONE = 4  # CPUs that are measured alone, spread over those that are idle
 PLANTED = 4  # wrong words that each process must notice
 READY_S = 2.0  # for all processes to be there
-ATTEMPTS_ALONE = 5  # somebody who shares a core comes and goes
-ATTEMPTS_TOGETHER = 5
-# Virtual CPUs may be put on one core for a while; those that always share one do so again and again.
-LATER_S = 0.05
-BEGIN_WITHIN_S = 15.0  # of the start: no attempt and no wave begins later, so that what was measured is told
+BEGIN_WITHIN_S = 15.0  # of the start: no look and no wave begins later, so that what was measured is told
+ALONE_WITHIN = 0.6  # of that
 PROCESS_BYTES = 16 << 20  # what one of the processes dirties, at most
 
 
 def run(params: tuple[str, ...]) -> Record:
     """Choose CPUs, then measure some alone, some at once, and all at once."""
-    names = tuple(name for name in params if name != ALLOW_BUSY)
+    names = asked_for(params)
     allowed = sorted(os.sched_getaffinity(0))
     before = cgroup.quotas()
     told: Record = {"lacks": None, "busy": None, "allowed": allowed, "alone": [], "waves": [], "together": []}
@@ -64,39 +62,57 @@ def run(params: tuple[str, ...]) -> Record:
     told |= {"operations": operations, "ports_operations": ports, "cycles": 300 * CHAIN}
     be_first_to_go()
     chosen = sorted(cpus[: max(2, room() // PROCESS_BYTES)])
-    until = time.monotonic() + BEGIN_WITHIN_S
+    began = time.monotonic()
     run_on = partial(_side_by_side, library, gemm)
-    singles = _alone(run_on, one_a_core(chosen, most=ALONE), operations / ports, until)
-    told |= {"alone": singles, **(_at_once(run_on, chosen, singles, operations, until) if len(chosen) > 1 else {})}
+    least_hz = least(params).get("clock")
+    singles = _alone(
+        run_on,
+        one_a_core(chosen, most=ALONE),
+        operations / ports,
+        least_chain_s=None if least_hz is None else 300 * CHAIN / least_hz,
+        until=began + ALONE_WITHIN * BEGIN_WITHIN_S,
+    )
+    if len(chosen) > 1:
+        told |= _at_once(run_on, chosen, singles, operations, began + BEGIN_WITHIN_S)
+    told["alone"] = singles
     told["quota"] = cgroup.tightest(before, cgroup.quotas())
     return told
 
 
 RunOn = Callable[[Sequence[int], float], list[Record]]
+# A process died, or a word was wrong: a better look must not hide it.
+TELL_AT_ONCE = Judged(UNDISTURBED, float("inf"))
 
 
-def _alone(run_on: RunOn, cpus: Sequence[int], ports_operations: float, until: float) -> list[Record]:
+def _alone(
+    run_on: RunOn, cpus: Sequence[int], ports_operations: float, *, least_chain_s: float | None, until: float
+) -> list[Record]:
     """One CPU after the other; once more those that do far less than the ports of the best of them take.
 
-    `ports_operations`: operations of a product for one on the ports.
+    `ports_operations`: operations of a product for one on the ports. `least_chain_s`: seconds of a chain at the lowest
+    clock that is no finding; None: it is held against the others'.
     """
     told: dict[int, Record] = {}
 
-    def share(runs: Sequence[Record]) -> float:
-        """The product's rate a cycle against the least of a core that nobody shares."""
-        results = [run["result"] for run in (*runs, *told.values()) if run["result"]]
+    def judge(runs: Sequence[Record]) -> Judged:
+        """The product's rate a cycle against the least of a core that nobody shares, and the clock."""
+        if _went_wrong(runs):
+            return TELL_AT_ONCE
+        one, results = runs[0]["result"], [run["result"] for run in (*runs, *told.values()) if run["result"]]
         ceiling = max(result["chain_best_s"] / result["ports_best_s"] for result in results)
-        best = runs[0]["result"]["chain_best_s"] / runs[0]["result"]["product_best_s"]
-        return float(ports_operations * best / ceiling / limit("shared-core").value)
+        share = ports_operations * one["chain_best_s"] / one["product_best_s"] / ceiling
+        most_s = least_chain_s or min(r["chain_best_s"] for r in results) / limit("slow-of-siblings").value
+        rate = min(share / limit("shared-core").value, most_s / one["chain_best_s"])
+        return Judged(one["cpu_share"] / limit("cpu-share").value, rate)
 
     for cpu in cpus:
         if told and time.monotonic() > until:
             break
-        told[cpu] = _best(partial(run_on, (cpu,), ALONE_S), ATTEMPTS_ALONE, share, until)[0]
+        told[cpu] = looks(partial(run_on, (cpu,), ALONE_S), judge, until=until)[0][0]
     for cpu, run in told.items():
-        if not _went_wrong([run]) and share([run]) < 1 and time.monotonic() <= until:
-            again = _best(partial(run_on, (cpu,), ALONE_S), ATTEMPTS_ALONE, share, until)
-            told[cpu] = again[0] if _went_wrong(again) else max(run, again[0], key=lambda one: share([one]))
+        if judge([run]).rate < 1 and time.monotonic() <= until:
+            again = looks(partial(run_on, (cpu,), ALONE_S), judge, until=until)[0]
+            told[cpu] = max([run], again, key=judge)[0]
     return list(told.values())
 
 
@@ -112,8 +128,8 @@ def _at_once(
         if _went_wrong(runs):
             return {"waves": waves, "together": runs}
         waves.append(_wave(runs, operations))
-    rate = partial(_of_alone, singles=singles)
-    return {"waves": waves, "together": _best(partial(run_on, cpus, TOGETHER_S), ATTEMPTS_TOGETHER, rate, until)}
+    judge = partial(_together, singles=singles)
+    return {"waves": waves, "together": looks(partial(run_on, cpus, TOGETHER_S), judge, until=until)[0]}
 
 
 def _waves(cpus: Sequence[int]) -> Iterator[Sequence[int]]:
@@ -127,42 +143,27 @@ def _waves(cpus: Sequence[int]) -> Iterator[Sequence[int]]:
         yield cores
 
 
-def _best(
-    measure: Callable[[], list[Record]], attempts: int, rate: Callable[[list[Record]], float], until: float
-) -> list[Record]:
-    """Measure again while a process got too little of its CPU or the rate is below 1, which is what is judged.
-
-    The least disturbed attempt is told, of several such the fastest one. One in which a process died, or a word was
-    wrong, is told at once: it must not be hidden by a better one.
-    """
-    undisturbed = limit("cpu-share").value
-    best, most = list[Record](), (-1.0, -1.0)
-    for number in range(attempts):
-        time.sleep(LATER_S if number else 0)
-        runs = measure()
-        if _went_wrong(runs):
-            return runs
-        quality = min(undisturbed, *(run["result"]["cpu_share"] for run in runs)), rate(runs)
-        if quality > most:
-            best, most = runs, quality
-        if most >= (undisturbed, 1.0) or time.monotonic() > until:
-            break
-    return best
-
-
 def _went_wrong(runs: Sequence[Record]) -> bool:
     results = [run["result"] for run in runs]
     return any(result is None or result["wrong"] or result["noticed"] < result["planted"] for result in results)
 
 
-def _of_alone(runs: Sequence[Record], singles: Sequence[Record]) -> float:
-    """What all do together and what the slowest does, against the least of both that is no finding."""
+def _together(runs: Sequence[Record], singles: Sequence[Record]) -> Judged:
+    """What all do together, what the slowest does, and what is left them of the time: against the least of each."""
+    if _went_wrong(runs):
+        return TELL_AT_ONCE
+    results = [run["result"] for run in runs]
     alone = max((_per_cycle(run["result"]) for run in singles if run["result"]), default=0.0)
-    each = [_per_cycle(run["result"]) for run in runs]
-    rates = [1 / run["result"]["product_median_s"] for run in runs]
-    together = sum(each) / _cores(runs) / alone if alone else 1.0
+    together = sum(map(_per_cycle, results)) / _cores(runs) / alone if alone else 1.0
+    rates = [1 / result["product_median_s"] for result in results]
     slowest = min(rates) / statistics.median(rates)
-    return float(min(together / limit("cores-together").value, slowest / limit("slow-of-siblings").value))
+    stolen = sum(result["stolen_s"] or 0.0 for result in results) / sum(result["took_s"] for result in results)
+    rate = min(
+        together / limit("cores-together").value,
+        slowest / limit("slow-of-siblings").value,
+        (1 - stolen) / (1 - limit("stolen").value),
+    )
+    return Judged(min(result["cpu_share"] for result in results) / limit("cpu-share").value, rate)
 
 
 def _per_cycle(result: Record) -> float:

@@ -14,15 +14,13 @@ from amdcheck.selftest.buffer import Buffer
 from amdcheck.selftest.idle import known_core
 from amdcheck.selftest.isolate import Record
 from amdcheck.selftest.library import Library
-from amdcheck.selftest.reading import Reading
+from amdcheck.selftest.reading import Judged, Reading, looks
 
 DISTANCES = (8, 64, 128)
 INCREMENTS = 60_000  # two or three milliseconds on one line, some hundred microseconds on two
 RUNS = 3
 ATTEMPTS = 3
-# A virtual CPU may be moved to the other one's core for a while; two that always share a core do so again and again.
-LOOKS = 4
-LOOK_AGAIN_S = 0.04
+PATIENCE_S = 1.6  # no look at the two begins later
 MISSED = (1, 7)  # increments that the second thread leaves out, to be noticed
 
 
@@ -44,25 +42,19 @@ def judge(library: Library, cpus: tuple[int, int]) -> Record:
     """Seconds of INCREMENTS on both CPUs by distance, every count compared; then increments that are left out.
 
     Where one line costs hardly more than two, or the two did not run at the same time, it is measured anew some moments
-    later; of those that did what costs most is told.
+    later: a virtual CPU may be moved to the other one's core for a while. Of those that did run, what costs most is
+    told.
     """
-    clear = (True, limit("sharing-factor").value)
-    looks: list[Record] = []
-    for number in range(LOOKS):
-        if number:
-            time.sleep(LOOK_AGAIN_S)
-        looks.append(_look(library, cpus))
-        if _judged(looks[-1]) >= clear:
-            break
-    told = max(looks, key=_judged)
-    return told | {name: sum(look[name] for look in looks) for name in ("compared", "wrong", "planted", "noticed")}
+    done = looks(lambda: _look(library, cpus), _judged, until=time.monotonic() + PATIENCE_S)
+    return done[0] | {name: sum(look[name] for look in done) for name in ("compared", "wrong", "planted", "noticed")}
 
 
-def _judged(look: Record) -> tuple[bool, float]:
+def _judged(look: Record) -> Judged:
     """What is judged of it, as facts/cpu_memory.py has it: undisturbed, and how much slower one line is than two."""
     readings = [distance["reading"] for distance in look["distances"]]
-    undisturbed = all(reading["cpu_share"] >= limit("sharing-cpu-share").value for reading in readings)
-    return undisturbed, float(readings[0]["median_s"] / readings[-1]["median_s"])
+    factor = readings[0]["median_s"] / readings[-1]["median_s"]
+    share = min(reading["cpu_share"] for reading in readings)
+    return Judged(share / limit("sharing-cpu-share").value, factor / limit("sharing-factor").value)
 
 
 def _look(library: Library, cpus: tuple[int, int]) -> Record:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from amdcheck.api import Finding, check
-from amdcheck.facts.cpu import Cpu
-from amdcheck.facts.cpu_compute import ComputeSelfTest
+from amdcheck.facts.cpu_compute import BF16, ComputeSelfTest
 from amdcheck.facts.selftests import on_x86
 
 from .products import judged
@@ -15,7 +14,7 @@ ID = "selftest.cpu.gemm-bf16"
 
 
 @check(ID, title="BF16 matrix products", level="standard", applies=on_x86)
-def gemm_bf16(test: ComputeSelfTest, cpu: Cpu) -> Iterator[Finding]:
+def gemm_bf16(test: ComputeSelfTest) -> Iterator[Finding]:
     """Multiplies bfloat16 matrices into FP32 sums by AVX512-BF16 (vdpbf16ps), which Zen 4 was the first EPYC to have.
 
     Looks at: products of several shapes with integers of eight bits, which bfloat16 holds exactly, scaled by powers of
@@ -34,5 +33,4 @@ def gemm_bf16(test: ComputeSelfTest, cpu: Cpu) -> Iterator[Finding]:
     Source: ceilings measured beside; AMD64 Architecture Programmer's Manual volume 4; a ResNet50 whose bfloat16 hint
     met no such instruction ran at 0.26 of its FP32 rate on the machine that this project was built on.
     """
-    row = cpu.series
-    yield from judged(ID, {"avx512_bf16": None if row is None else row.bf16_flop_cycle}, test)
+    yield from judged(ID, BF16, test)

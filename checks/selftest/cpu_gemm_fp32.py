@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from amdcheck.api import Finding, check
-from amdcheck.facts.cpu import Cpu
-from amdcheck.facts.cpu_compute import ComputeSelfTest
+from amdcheck.facts.cpu_compute import FP32, ComputeSelfTest
 from amdcheck.facts.selftests import on_x86
-from amdcheck.knowledge.selftests import limit
 
 from .products import judged
 
@@ -16,7 +14,7 @@ ID = "selftest.cpu.gemm-fp32"
 
 
 @check(ID, title="FP32 matrix products", level="standard", applies=on_x86)
-def gemm_fp32(test: ComputeSelfTest, cpu: Cpu) -> Iterator[Finding]:
+def gemm_fp32(test: ComputeSelfTest) -> Iterator[Finding]:
     """Multiplies FP32 matrices by AVX2 with FMA and by AVX-512F, as a BLAS does, and compares every element.
 
     Looks at: products of several shapes, also such that end inside a register tile or a cache block, by packed panels
@@ -38,7 +36,4 @@ def gemm_fp32(test: ComputeSelfTest, cpu: Cpu) -> Iterator[Finding]:
 
     Source: ceilings measured beside; issue widths from AMD's software optimization guides by way of the EPYC table.
     """
-    row = cpu.series
-    widest = None if row is None else row.fp32_flop_cycle
-    narrow = None if widest is None else min(widest, limit("issue-fma-256").value)
-    yield from judged(ID, {"fma": narrow, "avx512f": widest}, test)
+    yield from judged(ID, FP32, test)

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from amdcheck.api import Finding, check
-from amdcheck.facts.cpu import Cpu
-from amdcheck.facts.cpu_compute import ComputeSelfTest
+from amdcheck.facts.cpu_compute import INT8, ComputeSelfTest
 from amdcheck.facts.selftests import on_x86
-from amdcheck.knowledge.selftests import limit
 
 from .products import judged
 
@@ -16,7 +14,7 @@ ID = "selftest.cpu.gemm-int8"
 
 
 @check(ID, title="INT8 matrix products", level="standard", applies=on_x86)
-def gemm_int8(test: ComputeSelfTest, cpu: Cpu) -> Iterator[Finding]:
+def gemm_int8(test: ComputeSelfTest) -> Iterator[Finding]:
     """Multiplies matrices of unsigned by signed bytes into 32-bit sums, the product that quantized models are made of.
 
     Looks at: three ways, each where the kernel offers it. AVX2 (vpmaddubsw, vpmaddwd) with weights of seven bits,
@@ -34,7 +32,4 @@ def gemm_int8(test: ComputeSelfTest, cpu: Cpu) -> Iterator[Finding]:
 
     Source: ceilings measured beside; AMD64 Architecture Programmer's Manual volume 4 for the instructions.
     """
-    row = cpu.series
-    widest = None if row is None else row.int8_vnni_ops_cycle
-    narrow = None if widest is None else min(widest, limit("issue-vnni-256").value)
-    yield from judged(ID, {"avx2": None, "avx_vnni": narrow, "avx512_vnni": widest}, test)
+    yield from judged(ID, INT8, test)

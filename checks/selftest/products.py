@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 
 from amdcheck.api import (
     HOST,
@@ -26,17 +26,17 @@ from amdcheck.knowledge.selftests import limit
 from . import not_measured
 
 
-def judged(check: str, per_cycle: Mapping[str, float | None], test: ComputeSelfTest) -> Iterator[Finding]:
-    """One finding for each instruction set that is named, with the operations a cycle that the product table gives."""
+def judged(check: str, names: Sequence[str], test: ComputeSelfTest) -> Iterator[Finding]:
+    """One finding for each of these instruction sets."""
     nothing = nothing_to_judge(check, test)
     if nothing is not None:
         yield nothing
         return
     offered = test.offered.or_none() or ()
-    for name, table in per_cycle.items():
+    for name in names:
         subject = Subject(kind="cpu", id=name)
         if name in offered:
-            yield _one(check, name, subject, test, table)
+            yield _one(check, name, subject, test)
         else:
             yield skipped(check, subject, f"the kernel does not offer {isa_table().isa[name].name}")
 
@@ -50,7 +50,7 @@ def nothing_to_judge(check: str, test: ComputeSelfTest) -> Finding | None:
     return nothing
 
 
-def _one(check: str, name: str, subject: Subject, test: ComputeSelfTest, per_cycle: float | None) -> Finding:
+def _one(check: str, name: str, subject: Subject, test: ComputeSelfTest) -> Finding:
     source, title = f"{test.source} {name}", isa_table().isa[name].name
     run = (test.products.or_none() or {}).get(name)
     if run is None:
@@ -62,7 +62,7 @@ def _one(check: str, name: str, subject: Subject, test: ComputeSelfTest, per_cyc
         message = f"the matrix product by {title} ended without an answer: {run.why}"
         seen = shown(source, run.why)
         return undetermined(check, subject, message, seen, outcome=outcome, remedy=remedy(f"{check}/{outcome}"))
-    return _computed(check, title, subject, source, test, run.result, per_cycle)
+    return _computed(check, title, subject, source, test, run.result, test.per_cycle.get(name))
 
 
 def _computed(

@@ -6,13 +6,15 @@ import pytest
 from msgspec.structs import replace
 
 from amdcheck.engine.registry import all_checks
-from amdcheck.facts.cpu import Cpu
 from amdcheck.facts.cpu_compute import FULL_RANGE, ComputeSelfTest, Product, ProductRun
+from amdcheck.facts.cpu_cores import CoresSelfTest
+from amdcheck.host.protocol import LEAST, SelfTest, SelfTestResult
 from amdcheck.knowledge.selftests import limit
 from amdcheck.model.expectations import Expectations
 from amdcheck.model.finding import Finding
 from amdcheck.model.value import Known, Value
 from tests.compose import compose
+from tests.compose.composed import ComposedMachine
 from tests.judge import judge, read_fact
 
 PRODUCTS = ("selftest.cpu.gemm-fp32", "selftest.cpu.gemm-int8", "selftest.cpu.gemm-bf16")
@@ -35,8 +37,7 @@ def with_product(test: ComputeSelfTest, name: str, product: Product) -> Value[di
 
 def judged_with(test: ComputeSelfTest) -> list[Finding]:
     """What is said of FP32 where the self-test gave this on a Milan."""
-    cpu = read_fact(Cpu, compose(MILAN).host)
-    return list(all_checks()["selftest.cpu.gemm-fp32"].function(test=test, cpu=cpu))
+    return list(all_checks()["selftest.cpu.gemm-fp32"].function(test=test))
 
 
 def test_zen_5_issues_twice_what_256_bits_hold() -> None:
@@ -201,3 +202,30 @@ def test_a_result_of_a_step_that_did_not_return_is_none() -> None:
     """A recording that contradicts itself is no evidence."""
     with pytest.raises(ValueError, match="when it returned, and only then"):
         ProductRun(name="fma", ended="returned", detail=None, result=None)
+
+
+@pytest.mark.parametrize(
+    ("machine", "least"),
+    [
+        (MILAN, {"least:clock=2.205e+09", "least:fma=24"}),
+        (TURIN, {"least:clock=2.97e+09", "least:fma=24", "least:avx512f=48", "least:avx_vnni=96"}),
+    ],
+)
+def test_the_child_is_told_below_what_it_should_look_again(
+    machine: str, least: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the product table and the firmware's nominal clock; a recording answers whatever it was told."""
+    host = compose(machine).host
+    asked = list[SelfTest]()
+    answer = type(host).selftest
+
+    def ask(self: ComposedMachine, test: SelfTest) -> Value[SelfTestResult]:
+        asked.append(test)
+        return answer(self, test)
+
+    monkeypatch.setattr(type(host), "selftest", ask)
+    assert read_fact(ComputeSelfTest, host).unread is None
+    assert read_fact(CoresSelfTest, host).unread is None
+    compute, cores = ({word for word in test.params if word.startswith(LEAST)} for test in asked)
+    assert least <= compute
+    assert cores == {word for word in least if word.startswith("least:clock")}

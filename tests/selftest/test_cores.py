@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pytest
 
-from amdcheck.selftest import cpu_cores, idle
+from amdcheck.selftest import cpu_cores, idle, reading
 from amdcheck.selftest.cgroup import Quota
-from amdcheck.selftest.cpu_cores import _alone, _best, _of_alone, _waves, run
+from amdcheck.selftest.cpu_cores import TELL_AT_ONCE, _alone, _together, _waves, run
 from amdcheck.selftest.idle import Busy
 from amdcheck.selftest.isolate import Record
 from amdcheck.selftest.library import Gemm, Library, Product
+from amdcheck.selftest.reading import PAUSES_S, looks
 from tests.selftest.conftest import offered_flags
 
 ASKED = ("fma", "allow-busy")
@@ -118,83 +119,96 @@ def test_without_a_product_nothing_is_measured_and_an_unknown_one_is_lacking() -
     assert run(("avx1024",))["lacks"] == "the compiler that built amdcheck knows no avx1024"
 
 
-def attempt(share: float = 1.0, *, rate: float = 1.0, wrong: int = 0, noticed: int = 4) -> list[Record]:
-    result = {"cpu_share": share, "rate": rate, "wrong": wrong, "planted": 4, "noticed": noticed}
-    return [{"cpu": 0, "ended": "returned", "detail": None, "result": result}]
+class OneByOne:
+    """What each of two CPUs measures alone: a product of 1.25 s and a chain of 1 s, by what they are held up."""
+
+    def __init__(self, *, chain: float = 1.0, ports: float = 1.0, wrong: int = 0) -> None:
+        self.asked = list[int]()
+        self._slow, self._wrong = {0: (chain, ports), 1: (1.0, 1.0)}, wrong
+
+    def __call__(self, cpus: Sequence[int], window_s: float) -> list[Record]:
+        self.asked.append(cpus[0])
+        chain, ports = self._slow[cpus[0]]
+        wrong = self._wrong if self.asked == [0] else 0
+        result = {"cpu_share": 1.0, "wrong": wrong, "planted": 4, "noticed": 4, "chain_best_s": chain}
+        result |= {"product_best_s": 1.25 * chain * ports, "ports_best_s": chain * ports}
+        return [{"cpu": cpus[0], "ended": "returned", "detail": None, "result": result}]
+
+    def told(self, *, least_chain_s: float | None = None) -> list[Record]:
+        return _alone(self, [0, 1], 1.0, least_chain_s=least_chain_s, until=time.monotonic() + 60)
 
 
-DIED = [{"cpu": 0, "ended": "SIGBUS", "detail": None, "result": None}]
+ALL_LOOKS = len(PAUSES_S)
 
 
-@pytest.mark.parametrize(
-    ("attempts", "told"),
-    [
-        ([attempt(), attempt(0.99)], 0),
-        ([attempt(0.5), attempt()], 1),
-        ([attempt(0.5), attempt(0.7), attempt(0.6)], 1),
-        ([attempt(rate=0.6), attempt(rate=1.1)], 1),
-        ([attempt(rate=0.6), attempt(rate=0.7), attempt(rate=0.5)], 1),
-        ([attempt(0.5, rate=1.2), attempt(rate=0.9), attempt(0.5)], 1),
-        ([attempt(0.5, wrong=1), attempt()], 0),
-        ([attempt(0.5, noticed=3), attempt()], 0),
-        ([attempt(0.5), DIED, attempt()], 1),
-    ],
-)
-def test_the_best_attempt_is_told_and_never_instead_of_a_wrong_one(attempts: list[list[Record]], told: int) -> None:
-    made: Iterator[list[Record]] = iter(attempts)
-
-    def rate(runs: list[Record]) -> float:
-        return float(runs[0]["result"]["rate"])
-
-    assert _best(lambda: next(made), 3, rate, time.monotonic() + 60) is attempts[told]
+@pytest.fixture
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "PAUSES_S", ALL_LOOKS * (0.0,))
 
 
-def test_no_attempt_begins_after_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = iter([attempt(0.5), attempt(1.0)])
-    assert _best(lambda: next(made), 3, lambda runs: 2.0, time.monotonic() - 1)[0]["result"]["cpu_share"] == 0.5
-
-
+@pytest.mark.usefixtures("no_pauses")
 def test_a_core_is_measured_again_when_the_ports_of_another_show_that_it_is_shared() -> None:
     """Who takes half of a core takes half of its ports: beside them alone the product looks as it should."""
-    asked = list[int]()
-
-    def run_on(cpus: Sequence[int], window_s: float) -> list[Record]:
-        asked.append(cpus[0])
-        slow = 2.0 if cpus[0] == 0 else 1.0
-        result = {"cpu_share": 1.0, "wrong": 0, "planted": 4, "noticed": 4, "chain_best_s": 1.0}
-        result |= {"product_best_s": slow / 0.8, "ports_best_s": slow}
-        return [{"cpu": cpus[0], "ended": "returned", "detail": None, "result": result}]
-
-    told = _alone(run_on, [0, 1], 1.0, time.monotonic() + 60)
-    assert [run["cpu"] for run in told] == [0, 1]
-    assert asked == [0, 1] + [0] * cpu_cores.ATTEMPTS_ALONE
+    cores = OneByOne(ports=2.0)
+    assert [run["cpu"] for run in cores.told()] == [0, 1]
+    assert cores.asked == [0, 1] + [0] * ALL_LOOKS
 
 
+@pytest.mark.usefixtures("no_pauses")
+def test_a_core_is_measured_again_when_its_clock_is_below_another_one_s() -> None:
+    cores = OneByOne(chain=1.5)
+    cores.told()
+    assert cores.asked == [0, 1] + [0] * ALL_LOOKS
+    as_usual = OneByOne(chain=1.2)
+    as_usual.told()
+    assert as_usual.asked == [0, 1]
+
+
+@pytest.mark.usefixtures("no_pauses")
+def test_a_core_is_measured_again_when_its_clock_is_below_nominal() -> None:
+    cores = OneByOne(chain=1.2)
+    cores.told(least_chain_s=1.1)
+    assert cores.asked == [0] * ALL_LOOKS + [1] + [0] * ALL_LOOKS
+
+
+@pytest.mark.usefixtures("no_pauses")
 def test_a_core_that_computed_wrong_is_not_measured_again_until_it_does_not() -> None:
-    def run_on(cpus: Sequence[int], window_s: float) -> list[Record]:
-        asked.append(cpus[0])
-        slow = 2.0 if cpus[0] == 0 else 1.0
-        wrong = 1 if asked == [0] else 0
-        result = {"cpu_share": 1.0, "wrong": wrong, "planted": 4, "noticed": 4, "chain_best_s": 1.0}
-        result |= {"product_best_s": slow / 0.8, "ports_best_s": slow}
-        return [{"cpu": cpus[0], "ended": "returned", "detail": None, "result": result}]
+    cores = OneByOne(ports=2.0, wrong=1)
+    assert [run["result"]["wrong"] for run in cores.told()] == [1, 0]
+    assert cores.asked == [0, 1]
 
-    asked = list[int]()
-    told = _alone(run_on, [0, 1], 1.0, time.monotonic() + 60)
-    assert [run["result"]["wrong"] for run in told] == [1, 0]
-    assert asked == [0, 1]
+
+def of(*medians: float, stolen: float | None = 0.0, share: float = 1.0, wrong: int = 0) -> list[Record]:
+    result = {"chain_best_s": 1.0, "cpu_share": share, "took_s": 1.0, "stolen_s": stolen}
+    result |= {"wrong": wrong, "planted": 4, "noticed": 4}
+    return [{"cpu": n, "result": {**result, "product_median_s": s}} for n, s in enumerate(medians)]
 
 
 def test_all_together_are_held_against_one_alone_and_against_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    def of(*medians: float) -> list[Record]:
-        return [{"cpu": n, "result": {"product_median_s": s, "chain_best_s": 1.0}} for n, s in enumerate(medians)]
-
     monkeypatch.setattr(cpu_cores, "core_of", lambda cpu: (cpu,))
-    assert _of_alone(of(1.0, 1.0), of(1.0)) > 1
-    assert _of_alone(of(2.0, 2.0), of(1.0)) < 1
-    assert _of_alone(of(1.0, 1.0, 1.0, 2.0), of(1.0)) < 1
+    assert _together(of(1.0, 1.0), of(1.0)).rate > 1
+    assert _together(of(2.0, 2.0), of(1.0)).rate < 1
+    assert _together(of(1.0, 1.0, 1.0, 2.0), of(1.0)).rate < 1
+    assert _together(of(1.0, 1.0, share=0.5), of(1.0)).cpu_share < 1
     monkeypatch.setattr(cpu_cores, "core_of", lambda cpu: (cpu // 2 * 2, cpu // 2 * 2 + 1))
-    assert _of_alone(of(2.0, 2.0), of(1.0)) > 1
+    assert _together(of(2.0, 2.0), of(1.0)).rate > 1
+
+
+def test_what_the_hypervisor_takes_is_judged_like_a_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu_cores, "core_of", lambda cpu: (cpu,))
+    assert _together(of(1.0, 1.0, stolen=0.1), of(1.0)).rate >= 1
+    assert _together(of(1.0, 1.0, stolen=0.2), of(1.0)).rate < 1
+    assert _together(of(1.0, 1.0, stolen=None), of(1.0)).rate >= 1
+
+
+DIED: list[Record] = [{"cpu": 0, "ended": "SIGBUS", "detail": None, "result": None}]
+
+
+@pytest.mark.parametrize("runs", [of(1.0, 1.0, share=0.5, wrong=1), DIED])
+def test_what_went_wrong_is_told_at_once_and_not_hidden_by_a_better_look(runs: list[Record]) -> None:
+    looked = iter([runs, of(1.0, 1.0)])
+    assert _together(runs, of(1.0)) == TELL_AT_ONCE
+    assert looks(lambda: next(looked), lambda one: _together(one, of(1.0)), until=time.monotonic() + 60) == [runs]
 
 
 @pytest.mark.parametrize(

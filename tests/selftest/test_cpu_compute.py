@@ -6,19 +6,25 @@ import json
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 
 import msgspec
 import pytest
 
 from amdcheck.facts.cpu_compute import Product
-from amdcheck.selftest import cpu_compute
+from amdcheck.knowledge.selftests import limit
+from amdcheck.selftest import cpu_compute, reading
 from amdcheck.selftest.isolate import Record
 from amdcheck.selftest.library import Gemm, Library
+from amdcheck.selftest.reading import PAUSES_S, Reading
 from tests.selftest.conftest import offered_flags
 
 OFFERED = [
     name for name in ("fma", "avx2", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16") if name in offered_flags()
 ]
+needs_avx2 = pytest.mark.skipif("avx2" not in offered_flags(), reason="the ceiling beside it is AVX2's")
+CPU = min(os.sched_getaffinity(0))
 
 
 def child(*params: str) -> Record:
@@ -38,7 +44,7 @@ def gemm(library: Library, name: str) -> Gemm:
 
 def judged(library: Library, name: str) -> Product:
     """In this process."""
-    judged = cpu_compute.judge(library, gemm(library, name), min(os.sched_getaffinity(0)))
+    judged = cpu_compute.judge(library, gemm(library, name), CPU, least_per_cycle=0.0, until=time.monotonic())
     return msgspec.convert(msgspec.to_builtins(judged), Product)
 
 
@@ -70,7 +76,7 @@ def test_full_bytes_saturate_by_avx2_and_seven_bits_do_not(library: Library) -> 
     assert judged(library, "avx2").wrong == 0
 
 
-@pytest.mark.skipif("avx2" not in offered_flags(), reason="the ceiling beside it is AVX2's")
+@needs_avx2
 def test_a_wrong_lane_is_told_by_place_and_bits(library: Library) -> None:
     product = judged(library, "hook-wrong")
     first = product.first_wrong[0]
@@ -80,7 +86,7 @@ def test_a_wrong_lane_is_told_by_place_and_bits(library: Library) -> None:
     assert all(word.column % 16 == 0 for word in product.first_wrong)
 
 
-@pytest.mark.skipif("avx2" not in offered_flags(), reason="the ceiling beside it is AVX2's")
+@needs_avx2
 def test_a_control_that_does_nothing_is_not_taken_for_one(library: Library) -> None:
     product = judged(library, "hook-blind")
     assert (product.wrong, product.planted, product.noticed) == (0, 25, 0)
@@ -92,3 +98,81 @@ def test_an_illegal_instruction_ends_its_own_step_alone() -> None:
     assert ends["hook-illegal"] == "SIGILL"
     assert ends["no-such-kernel"] == "not-built"
     assert all(ends[name] == "returned" for name in OFFERED[:1])
+
+
+@pytest.fixture
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "PAUSES_S", len(PAUSES_S) * (0.0,))
+
+
+def readings(monkeypatch: pytest.MonkeyPatch, seconds: tuple[float, float, float], slow: dict[int, float]) -> list[int]:
+    """Let readings take these seconds in turn, or so many times as long, by number; the list grows with each."""
+    taken = list[int]()
+
+    def told(piece: Callable[[], float], **_: object) -> Reading:
+        piece()
+        best_s = seconds[len(taken) % 3] * slow.get(len(taken), 1.0)
+        taken.append(len(taken))
+        return {
+            "best_s": best_s,
+            "median_s": best_s,
+            "slices": 3,
+            "attempts": 1,
+            "cpu_share": 1.0,
+            "involuntary": 0,
+            "stolen_s": None,
+            "cycle_s": 1e-9,
+        }
+
+    monkeypatch.setattr(cpu_compute, "read", told)
+    return taken
+
+
+@needs_avx2
+@pytest.mark.usefixtures("no_pauses")
+@pytest.mark.parametrize(
+    ("slow", "least_per_cycle", "looked"),
+    [
+        ({}, 0.0, 1),
+        ({1: 5.0, 4: 5.0}, 0.0, 3),  # far below the ceiling, twice
+        (dict.fromkeys(range(1, 18, 3), 5.0), 0.0, len(PAUSES_S)),  # and always
+        ({}, 9.0, 1),
+        ({0: 2.0}, 9.0, 1),  # the ceiling behind it is the better one
+        ({0: 2.0, 2: 2.0}, 9.0, 2),  # half of the ports, once
+        ({}, 11.0, len(PAUSES_S)),  # and always
+    ],
+)
+def test_a_rate_that_would_be_a_finding_is_looked_at_again(
+    slow: dict[int, float], least_per_cycle: float, looked: int, library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = gemm(library, "avx2")
+    ceiling_s = cpu_compute.PORTS * kernel.ports_operations / 1e10  # ten operations a cycle
+    taken = readings(monkeypatch, (ceiling_s, 2 * 256**3 / 0.8e10, ceiling_s), slow)
+    until = time.monotonic() + 60
+    told = cpu_compute.judge(library, kernel, CPU, least_per_cycle=least_per_cycle, until=until)
+    product = msgspec.convert(msgspec.to_builtins(told), Product)
+    assert len(taken) == 3 * looked
+    assert (product.efficiency > limit("product-of-ceiling").value) is (looked < len(PAUSES_S) or not slow)
+    assert (product.wrong, product.noticed) == (0, 25)
+
+
+@pytest.mark.usefixtures("no_pauses")
+@pytest.mark.parametrize(
+    ("slow", "least_hz", "looked"),
+    [
+        ({}, 0.0, 1),
+        ({}, 14_000.0, 1),
+        ({0: 2.0, 1: 2.0, 2: 2.0}, 14_000.0, 2),  # below nominal, once
+        ({}, 16_000.0, len(PAUSES_S)),  # and always
+        ({1: 1.2}, 0.0, 2),  # the chains do not agree, once
+        ({1: 0.8}, 0.0, 2),
+        ({2: 0.5}, 0.0, 2),  # the control does not show, once
+    ],
+)
+def test_a_clock_that_would_be_a_finding_is_looked_at_again(
+    slow: dict[int, float], least_hz: float, looked: int, library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert 300 * cpu_compute.CHAIN == 15_000  # of a second
+    taken = readings(monkeypatch, (1.0, 1.0, 2.0), slow)
+    cpu_compute.clock(library, CPU, least_hz=least_hz, until=time.monotonic() + 60)
+    assert len(taken) == 3 * looked

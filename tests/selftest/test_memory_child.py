@@ -19,10 +19,12 @@ import msgspec
 import pytest
 
 from amdcheck.facts.cpu_memory import Sharing
-from amdcheck.selftest import chase, cpu_memory, cpu_pattern, idle, room, sharing, triad
+from amdcheck.knowledge.selftests import limit
+from amdcheck.selftest import chase, cpu_memory, cpu_pattern, idle, reading, room, sharing, triad
 from amdcheck.selftest.buffer import Buffer
 from amdcheck.selftest.isolate import isolated
 from amdcheck.selftest.library import Library
+from amdcheck.selftest.reading import PAUSES_S
 from tests.selftest.conftest import missing, offered_flags, tool
 
 CPUS = sorted(os.sched_getaffinity(0))
@@ -426,21 +428,22 @@ SHARED, SLOW_BETWEEN, CLEAR = look(1.1, 1.0, 1.0), look(2.0, 1.9, 1.0), look(6.0
         ([CLEAR], CLEAR, 1),
         ([SLOW_BETWEEN], SLOW_BETWEEN, 1),  # against the farthest words, whatever is between
         ([SHARED, SHARED, CLEAR], CLEAR, 3),
-        ([SHARED, look(1.2, 1.0, 1.0), SHARED, SHARED], look(1.2, 1.0, 1.0), 4),
+        ([SHARED, look(1.2, 1.0, 1.0), *4 * [SHARED]], look(1.2, 1.0, 1.0), 6),
         ([look(9.0, 1.0, 1.0, share=0.5), SHARED, CLEAR], CLEAR, 3),  # who did not run together met no contention
-        ([look(9.0, 1.0, 1.0, share=0.5), *3 * [SHARED]], SHARED, 4),
+        ([look(9.0, 1.0, 1.0, share=0.5), *5 * [SHARED]], SHARED, 6),
     ],
 )
 def test_looks_are_taken_until_what_is_judged_is_clear(
     looks: list[dict[str, Any]], told: dict[str, Any], taken: int, library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sharing, "LOOK_AGAIN_S", 0.0)
+    monkeypatch.setattr(reading, "PAUSES_S", len(PAUSES_S) * (0.0,))
     given = iter(looks)
     monkeypatch.setattr(sharing, "_look", lambda library, cpus: next(given))
     found = sharing.judge(library, (0, 1))
     assert (found["distances"], found["compared"]) == (told["distances"], 6 * taken)
     judged = msgspec.convert(msgspec.to_builtins(found), Sharing)
-    assert sharing._judged(found) == (not judged.disturbed, judged.factor)
+    share, rate = sharing._judged(found)
+    assert (share >= 1, rate >= 1) == (not judged.disturbed, judged.factor >= limit("sharing-factor").value)
 
 
 def test_a_pair_is_of_two_cores_of_one_slice(monkeypatch: pytest.MonkeyPatch) -> None:

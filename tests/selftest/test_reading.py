@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from amdcheck.selftest import reading, stat
-from amdcheck.selftest.reading import raise_clock, read, stolen_by_cpu
+from amdcheck.selftest.reading import DISTURBED_LOOKS, PAUSES_S, Judged, least, looks, raise_clock, read, stolen_by_cpu
 
 
 def spin(seconds: float) -> float:
@@ -69,3 +70,49 @@ def test_a_clock_is_raised_where_a_governor_may_have_lowered_it(
     began = time.monotonic()
     raise_clock()
     assert (time.monotonic() - began >= reading.RAISE_S) is scales
+
+
+GOOD, SLOW, DISTURBED = Judged(1.05, 1.2), Judged(1.0, 0.6), Judged(0.5, 1.2)
+
+
+@pytest.mark.parametrize(
+    ("looked", "taken", "told"),
+    [
+        ([GOOD], 1, GOOD),
+        ([SLOW, DISTURBED, GOOD], 3, GOOD),
+        (6 * [SLOW], 6, SLOW),
+        ([SLOW, SLOW, Judged(1.0, 0.7), *3 * [SLOW]], 6, Judged(1.0, 0.7)),
+        (6 * [DISTURBED], DISTURBED_LOOKS, DISTURBED),
+        ([DISTURBED, Judged(0.7, 1.1), *2 * [DISTURBED]], DISTURBED_LOOKS, Judged(0.7, 1.1)),
+        # Two that share one core seem fast while one of them was kept from it: a disturbed look is no proof.
+        ([Judged(0.5, 1.8), *5 * [SLOW]], 6, SLOW),
+    ],
+)
+def test_looks_are_taken_until_there_is_nothing_to_find_and_the_best_is_first(
+    looked: list[Judged], taken: int, told: Judged, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "PAUSES_S", len(PAUSES_S) * (0.0,))
+    given = iter(looked)
+    found = looks(lambda: next(given), lambda one: one, until=time.monotonic() + 60)
+    assert (found[0], len(found)) == (told, taken)
+
+
+def test_each_look_is_farther_off_than_the_one_before_and_none_begins_too_late() -> None:
+    moments = list[float]()
+    began = time.monotonic()
+
+    def measure() -> Judged:
+        moments.append(time.monotonic() - began)
+        return SLOW
+
+    looks(measure, lambda one: one, until=began + 0.5)
+    pauses = [after - before for before, after in pairwise(moments)]
+    assert pauses == sorted(pauses)
+    assert len(moments) == 4  # at 0, 0.05, 0.15 and 0.35 seconds
+    assert len(looks(measure, lambda one: one, until=began)) == 1
+
+
+def test_the_least_rates_are_read_from_the_parameters() -> None:
+    assert least(["fma", "allow-busy", "least:clock=2.16e+09", "least:fma=24"]) == {"clock": 2.16e9, "fma": 24}
+    with pytest.raises(ValueError, match="could not convert"):
+        least(["least:clock=fast"])
