@@ -21,7 +21,7 @@ from amdcheck.selftest import cgroup
 from amdcheck.selftest.idle import Busy, core_of, idle_cpus, one_a_core
 from amdcheck.selftest.isolate import Record
 from amdcheck.selftest.library import Gemm, Library, LibraryMissing, Product, load
-from amdcheck.selftest.reading import UNDISTURBED, Judged, least, looks, pin
+from amdcheck.selftest.reading import TELL_AT_ONCE, Judged, least, looks, pin
 from amdcheck.selftest.room import be_first_to_go, room
 from amdcheck.selftest.together import Start, together
 
@@ -80,8 +80,6 @@ def run(params: tuple[str, ...]) -> Record:
 
 
 RunOn = Callable[[Sequence[int], float], list[Record]]
-# A process died, or a word was wrong: a better look must not hide it.
-TELL_AT_ONCE = Judged(UNDISTURBED, float("inf"))
 
 
 def _alone(

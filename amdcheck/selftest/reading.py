@@ -41,6 +41,10 @@ class Judged(NamedTuple):
     rate: float
 
 
+# A process died, or something was wrong: a better look must not hide it.
+TELL_AT_ONCE = Judged(UNDISTURBED, float("inf"))
+
+
 class Reading(TypedDict):
     """Seconds of the shortest slice and of the median one, and what disturbed the best attempt.
 

@@ -14,10 +14,11 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
+from amdcheck.knowledge.selftests import limit
 from amdcheck.selftest.buffer import Buffer
 from amdcheck.selftest.isolate import Ended, Record
 from amdcheck.selftest.library import Library, LibraryMissing
-from amdcheck.selftest.reading import Reading, pin
+from amdcheck.selftest.reading import TELL_AT_ONCE, UNDISTURBED, Judged, Reading, looks, pin
 from amdcheck.selftest.room import needed, room_on_node
 from amdcheck.selftest.together import Start, together
 
@@ -32,6 +33,7 @@ BYTES_MOVED = 24  # of one element, as STREAM counts: what is read and written, 
 AMOUNT = 1e9  # bytes; a reading tells the seconds for as many
 PLANT_WITHIN = 4096  # the first elements, among which some are planted wrong
 SHOWN = 8
+LOOK_WITHIN = 0.3  # of the deadline, looks may begin: each takes as long as the first
 
 
 class Plan(NamedTuple):
@@ -48,30 +50,46 @@ class Plan(NamedTuple):
 def nodes(library: Library, plan: Plan, *, deadline_s: float) -> Record:
     """All nodes at once, each with memory of its own; exactness alone where there is no room for the least arrays.
 
-    Raises MemoryError.
+    Again some moments later, where one is far behind the others. Raises MemoryError.
     """
     cpus = [cpu for members in plan.node_cpus.values() for cpu in members]
     small = dict.fromkeys(cpus, LEAST_ARRAY)
     there = needed(3 * sum(plan.array.values()), least=3 * sum(small.values()))
     arrays = next((sizes for sizes in (plan.array, plan.least) if 3 * sum(sizes.values()) <= there), small)
-    ended, stolen = together(
-        {cpu: partial(_work, library, cpu, arrays[cpu]) for cpu in cpus},
-        ready_s=deadline_s / 2,
-        lasts_s=2 * ATTEMPTS * WINDOW_S,
-        deadline_s=deadline_s,
-    )
-    return {
-        "nodes": [_node(node, members, arrays, plan.least, ended, stolen) for node, members in plan.node_cpus.items()]
-    }
+    began = time.monotonic()
+
+    def look() -> list[Record]:
+        left_s = began + deadline_s - time.monotonic()
+        ended, stolen = together(
+            {cpu: partial(_work, library, cpu, arrays[cpu]) for cpu in cpus},
+            ready_s=left_s / 2,
+            lasts_s=2 * ATTEMPTS * WINDOW_S,
+            deadline_s=left_s,
+        )
+        return [_node(node, members, arrays, plan.least, ended, stolen) for node, members in plan.node_cpus.items()]
+
+    return {"nodes": looks(look, _judged_nodes, until=began + LOOK_WITHIN * deadline_s)[0]}
 
 
 def matrix(library: Library, node_cpu: Mapping[int, int], size: int, *, deadline_s: float) -> Record:
     """Each node's CPU with each node's memory: in every round each CPU has another node, and each node another CPU.
 
-    A round in which one gives no result is the last: what has to be waited for is waited for once. Raises MemoryError.
+    Again some moments later, where a node seems to reach another one's memory faster than its own. Raises MemoryError.
     """
     ids = [node for node in node_cpu if room_on_node(node) != 0]  # some have CPUs and no memory
     needed(3 * size * len(ids))
+    began = time.monotonic()
+
+    def look() -> list[Record]:
+        return _rounds(library, node_cpu, ids, size, deadline_s=began + deadline_s - time.monotonic())
+
+    return {"cells": looks(look, _judged_cells, until=began + LOOK_WITHIN * deadline_s)[0]}
+
+
+def _rounds(
+    library: Library, node_cpu: Mapping[int, int], ids: Sequence[int], size: int, *, deadline_s: float
+) -> list[Record]:
+    """The cells of all pairs. A round in which one gives no result is the last: it is waited for once."""
     cells: list[Record] = []
     for shift in range(len(ids)):
         pairs = [(ids[place], ids[(place + shift) % len(ids)]) for place in range(len(ids))]
@@ -88,7 +106,7 @@ def matrix(library: Library, node_cpu: Mapping[int, int], size: int, *, deadline
         cells += told
         if any(cell["result"] is None for cell in told):
             break
-    return {"cells": cells}
+    return cells
 
 
 # ---- in a worker ----
@@ -198,6 +216,29 @@ def _reach(library: Library, cpu: int, node: int, size: int, start: Start) -> Re
 
 
 # ---- in the parent of the workers ----
+
+
+def _judged_nodes(nodes: Sequence[Record]) -> Judged:
+    """Each node's rate against the least of the nodes with as many CPUs, as the check judges it."""
+    if any(node["died"] or node["wrong"] or node["noticed"] < node["planted"] for node in nodes):
+        return TELL_AT_ONCE
+    told = [(node["node"], len(node["cpus"]), 1 / r["best_s"]) for node in nodes if (r := node["streaming"])]
+    rates = [
+        rate / statistics.median(alike) / limit("node-of-siblings").value
+        for node, cpus, rate in told
+        if (alike := [other for n, count, other in told if n != node and count == cpus])
+    ]
+    return Judged(UNDISTURBED, min(rates, default=1.0))
+
+
+def _judged_cells(cells: Sequence[Record]) -> Judged:
+    """Each node's own memory against that of the other nodes, as the check judges it."""
+    results = {(cell["cpu_node"], cell["memory_node"]): cell["result"] for cell in cells}
+    if any(r is None or r["wrong"] or r["noticed"] < r["planted"] for r in results.values()):
+        return TELL_AT_ONCE
+    took = {pair: result["reading"]["best_s"] for pair, result in results.items()}
+    of_local = [seconds / took[cpu, cpu] for (cpu, node), seconds in took.items() if cpu != node]
+    return Judged(UNDISTURBED, limit("remote-of-local").value * min(of_local, default=1.0))
 
 
 def _cell(cpu: int, memory: int, end: Ended, stolen: float | None) -> Record:

@@ -11,11 +11,11 @@ import pytest
 
 from amdcheck.selftest import cpu_cores, idle, reading
 from amdcheck.selftest.cgroup import Quota
-from amdcheck.selftest.cpu_cores import TELL_AT_ONCE, _alone, _together, _waves, run
+from amdcheck.selftest.cpu_cores import _alone, _together, _waves, run
 from amdcheck.selftest.idle import Busy
 from amdcheck.selftest.isolate import Record
 from amdcheck.selftest.library import Gemm, Library, Product
-from amdcheck.selftest.reading import PAUSES_S, looks
+from amdcheck.selftest.reading import PAUSES_S, TELL_AT_ONCE, looks
 from tests.selftest.conftest import offered_flags
 
 ASKED = ("fma", "allow-busy")
