@@ -37,13 +37,19 @@ class StepTemplate(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     reboot: bool = False
 
 
-class RemedyTemplate(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One row: keyed by the finding id, for example "pci.link-width/degraded"."""
+class Ways(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Who does what."""
 
-    status: Status = "warn"  # the worst that the finding may have
     action: Action
     owner: Owner
     steps: tuple[StepTemplate, ...]
+
+
+class RemedyTemplate(Ways, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One row: keyed by the finding id, for example "pci.link-width/degraded"."""
+
+    status: Status = "warn"  # the worst that the finding may have
+    in_guest: Ways | None = None  # instead, in a virtual machine or a container, whose hardware is another's
     reference: str
     meaning: str  # one sentence: what this outcome says of the machine; shown by `amdcheck explain`
 
@@ -58,18 +64,20 @@ def remedies(group: str) -> Mapping[str, RemedyTemplate]:
     return msgspec.convert(raw, dict[str, RemedyTemplate])
 
 
-def remedy(finding_id: str, *, os_id: str | None = None, **values: str | int) -> Remedy:
+def remedy(finding_id: str, *, os_id: str | None = None, in_guest: bool = False, **values: str | int) -> Remedy:
     """The remedy of a finding, its holes filled; `os_id` is the ID of os-release, for commands that differ by it.
 
-    Raises KeyError for an id without a row. A value that does not fit its hole leaves that step without a command:
-    it came from the host and must not reach a shell.
+    `in_guest`: of a virtual machine or container, where the row has another one for those. Raises KeyError for an id
+    without a row. A value that does not fit its hole leaves that step without a command: it came from the host and must
+    not reach a shell.
     """
     template = remedies(finding_id.partition(".")[0])[finding_id]
     words = {name: str(value) for name, value in values.items()}
+    ways = template.in_guest or template if in_guest else template
     return Remedy(
-        action=template.action,
-        owner=template.owner,
-        steps=tuple(_fill(step, words) for each in template.steps for step in steps_on(each, os_id)),
+        action=ways.action,
+        owner=ways.owner,
+        steps=tuple(_fill(step, words) for each in ways.steps for step in steps_on(each, os_id)),
         reference=template.reference,
     )
 

@@ -223,7 +223,7 @@ def _fewer_than_board(short: tuple[GpuProduct, int, int], what: Evidence, platfo
         evidence(read, note=note),
         expected=expected,
         actual=str(count),
-        remedy=remedy(f"{ID}/fewer"),
+        remedy=remedy(f"{ID}/fewer", in_guest=where is not None),
     )
 
 

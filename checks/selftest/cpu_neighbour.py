@@ -47,7 +47,7 @@ def neighbour(test: CoresSelfTest) -> Iterator[Finding]:
     no-reference: amdcheck may run on one CPU alone, and no firmware tells its clock. busy: other
     cores are in use, or beyond a quota.
 
-    What is measured is an instant: a neighbour may come and go.
+    A neighbour that is there in every one of six looks within two seconds is told; it may be gone a minute later.
 
     Source: measured by this self-test; instruction latencies of AMD's software optimization guides.
     """
@@ -70,7 +70,7 @@ def _one(test: CoresSelfTest, run: CoreRun) -> Finding:
         return undetermined(ID, subject, message, told, outcome="died", remedy=remedy(f"{ID}/died"))
     result = run.result
     if result.wrong or not result.notices:
-        reason = "this CPU computes wrong, see selftest.cpu.scaling; how fast does not matter"
+        reason = "this CPU computes wrong, or it is not known; see selftest.cpu.scaling. How fast does not matter"
         return skipped(ID, subject, reason, shown(test.source, f"{result.wrong} words wrong", volatile=True))
     ceiling = test.ceiling or test.ports_per_cycle(result)
     share = test.best_per_cycle(result) / ceiling

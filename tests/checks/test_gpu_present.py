@@ -65,6 +65,9 @@ def test_one_mi300x_vf_in_a_guest_warns() -> None:
     (finding,) = found(gpu_host("mi300x", 1, guest=True, device_id="0x74b5"))
     assert ids([finding]) == [("gpu.present/fewer", "host", "warn")]
     assert "fewer may be meant" in finding.message
+    assert finding.remedy is not None
+    assert (finding.remedy.action, finding.remedy.owner) == ("configure", "setup")
+    assert finding.remedy.steps[0].text.startswith("If no more GPUs are meant for this guest: ")
 
 
 def test_seven_of_eight_mi300x_in_a_container_warn() -> None:

@@ -466,7 +466,7 @@ def test_several_slices_that_are_shown_as_one_are_not_judged() -> None:
 
     finding = only(changed(CLIFF, TWO_SOCKETS, change))
     assert finding.status == "skip"
-    assert finding.message == "one slice of 32 MiB is named, and no more than 8 MiB could be walked at this level"
+    assert finding.message.startswith("one slice of 32 MiB is named, and no more than 8 MiB was walked; ")
 
 
 # ---- False sharing ----

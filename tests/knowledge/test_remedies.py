@@ -18,7 +18,7 @@ STEPS = {
     f"{id} {number}.{variant}": step
     for table in TABLES
     for id, row in remedies(table.stem).items()
-    for number, template in enumerate(row.steps, start=1)
+    for number, template in enumerate((*row.steps, *(row.in_guest.steps if row.in_guest else ())), start=1)
     for variant, step in enumerate(steps_on(template, None), start=1)
     if step.argv
 }
