@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
+from pathlib import Path
+
+import pytest
 
 from amdcheck.cli.app import app
 from amdcheck.engine.exits import STYLES, event_exit, verdict_exit
 from amdcheck.engine.run import RunRequest, run
 from tests import readme
+from tests.cli.command import amdcheck
+from tests.compose import compose
+from tests.engine.test_plugins import install
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -67,6 +74,35 @@ def test_exit_table_is_the_one_of_the_code() -> None:
 def test_every_command_is_told() -> None:
     for command in app.registered_commands:
         assert f"`amdcheck {command.name}" in TEXT
+
+
+PLUGIN = re.compile(r"<!-- plugin -->\n```python\n(.*?)```\n.*?```toml\n(.*?)```", re.DOTALL)
+
+
+@pytest.mark.parametrize(
+    ("image", "said"),
+    [
+        ("2026.11", ("kernel.site-image/ok", "pass", None)),
+        ("2026.10", ("kernel.site-image/old", "warn", "Let the node boot from the network")),
+        (None, ("kernel.site-image/absent", "unknown", None)),
+    ],
+)
+def test_the_plugin_that_it_shows_is_one(tmp_path: Path, image: str | None, said: tuple[str, str, str | None]) -> None:
+    found = PLUGIN.search(TEXT)
+    assert found is not None
+    (name, module), *others = tomllib.loads(found[2])["project"]["entry-points"]["amdcheck.checks"].items()
+    assert (name, others) == ("site", [])
+    (tmp_path / "site").mkdir()
+    install(tmp_path / "site", module, found[1])
+    compose("epyc7763-cpu-nps4").write_tree(tmp_path / "tree")
+    if image is not None:
+        (tmp_path / "tree" / "etc" / "site-image").write_text(f"{image}\n")
+    words = ("run", "kernel.site-image", "--level", "quick", "--format", "json", "--host", str(tmp_path / "tree"))
+    told = amdcheck(*words, env={"PYTHONPATH": str(tmp_path / "site")})
+    findings = {finding["check"]: finding for finding in json.loads(told.stdout)["findings"]}
+    finding = findings["kernel.site-image"]
+    assert (finding["id"], finding["status"]) == said[:2]
+    assert said[2] is None or finding["remedy"]["steps"][0]["text"] == said[2]
 
 
 def test_committed_capture_is_named_in_the_readme() -> None:
