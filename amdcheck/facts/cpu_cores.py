@@ -9,7 +9,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from amdcheck.facts.cpu import Cpu, nominal_hz
-from amdcheck.facts.readings import PER_CPU, Amount, Number, Seconds, Share, Time
+from amdcheck.facts.readings import PER_CPU, SHOWN, Amount, Number, Seconds, Share, Time
 from amdcheck.facts.registry import fact
 from amdcheck.facts.selftests import (
     TIMEOUT_S,
@@ -28,6 +28,9 @@ from amdcheck.model.value import Known, Unknown, Value
 
 # Matrix products by flags of /proc/cpuinfo. All cores run the first that the kernel offers.
 _PRODUCTS = ("fma", "avx2")
+
+
+Stolen = Annotated[float, Meta(ge=0, le=10)]  # counted in ticks, so that a short time can have more than it holds
 
 
 class CoreResult(Compared, frozen=True, kw_only=True):
@@ -91,6 +94,8 @@ class _Document(GroupDocument, frozen=True, kw_only=True):
     alone: Annotated[tuple[CoreRun, ...], PER_CPU]
     waves: Annotated[tuple[Wave, ...], PER_CPU]
     together: Annotated[tuple[CoreRun, ...], PER_CPU]
+    stolen_looks: Annotated[tuple[Stolen, ...], SHOWN]
+    stolen_since_boot: Share | None
     operations: Number = 0
     cycles: Number = 0
     ports_operations: Number = 0
@@ -113,7 +118,11 @@ class CoresSelfTest(Group, frozen=True, kw_only=True):
     quota: Quota | None
     alone: tuple[CoreRun, ...]
     waves: tuple[Wave, ...]  # two cores, four, eight, up to one thread of every core
-    together: tuple[CoreRun, ...]  # all; fewer when a process of a wave went wrong; empty when only one CPU was idle
+    stolen_looks: tuple[float, ...]  # by the hypervisor, of the time of all: each time that all were looked at
+    stolen_since_boot: float | None  # of the time in which there was work; None where the kernel does not say
+    together: tuple[
+        CoreRun, ...
+    ]  # all, at the best look; fewer when a process of a wave went wrong; empty when only one CPU was idle
     operations: int  # of one product
     cycles: int  # of one chain
     ports_operations: int
@@ -139,6 +148,8 @@ class CoresSelfTest(Group, frozen=True, kw_only=True):
             alone=alone,
             waves=known.waves if known else (),
             together=known.together if known else (),
+            stolen_looks=known.stolen_looks if known else (),
+            stolen_since_boot=known.stolen_since_boot if known else None,
             operations=known.operations if known else 0,
             cycles=known.cycles if known else 0,
             ports_operations=known.ports_operations if known else 0,
@@ -191,10 +202,16 @@ class CoresSelfTest(Group, frozen=True, kw_only=True):
 
     @property
     def stolen(self) -> float | None:
-        """The share of the time that the hypervisor took while all ran at once; None where it is not told."""
-        runs = results(self.together) or results(self.alone)
-        stolen = [r.stolen_s for r in runs if r.stolen_s is not None]
-        return sum(stolen) / sum(r.took_s for r in runs) if stolen else None
+        """The share of the time that the hypervisor took whenever all ran at once; None where it is not told."""
+        return statistics.fmean(self.stolen_looks) if self.stolen_looks else None
+
+    @property
+    def oversold(self) -> bool:
+        """Whether it takes too much, and not by chance: each time that was looked, or ever since the kernel came up."""
+        most = limit("stolen").value
+        if self.stolen is None or self.stolen <= most:
+            return False
+        return min(self.stolen_looks) > most or (self.stolen_since_boot or 0.0) > most
 
 
 def _offered(flags: tuple[str, ...]) -> tuple[str, ...]:

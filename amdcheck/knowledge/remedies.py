@@ -64,21 +64,28 @@ def remedies(group: str) -> Mapping[str, RemedyTemplate]:
     return msgspec.convert(raw, dict[str, RemedyTemplate])
 
 
-def remedy(finding_id: str, *, os_id: str | None = None, in_guest: bool = False, **values: str | int) -> Remedy:
+def remedy(finding_id: str, *, os_id: str | None = None, **values: str | int) -> Remedy:
     """The remedy of a finding, its holes filled; `os_id` is the ID of os-release, for commands that differ by it.
 
-    `in_guest`: of a virtual machine or container, where the row has another one for those. Raises KeyError for an id
-    without a row. A value that does not fit its hole leaves that step without a command: it came from the host and must
-    not reach a shell.
+    Raises KeyError for an id without a row. A value that does not fit its hole leaves that step without a command:
+    it came from the host and must not reach a shell.
     """
     template = remedies(finding_id.partition(".")[0])[finding_id]
-    words = {name: str(value) for name, value in values.items()}
-    ways = template.in_guest or template if in_guest else template
+    return _made(template, template.reference, os_id, {name: str(value) for name, value in values.items()})
+
+
+def remedy_in_guest(finding_id: str) -> Remedy:
+    """The remedy in a virtual machine or container, where the row has another one for those. Raises KeyError."""
+    template = remedies(finding_id.partition(".")[0])[finding_id]
+    return _made(template.in_guest or template, template.reference, None, {})
+
+
+def _made(ways: Ways, reference: str, os_id: str | None, words: Mapping[str, str]) -> Remedy:
     return Remedy(
         action=ways.action,
         owner=ways.owner,
         steps=tuple(_fill(step, words) for each in ways.steps for step in steps_on(each, os_id)),
-        reference=template.reference,
+        reference=reference,
     )
 
 

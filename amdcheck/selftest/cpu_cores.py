@@ -17,11 +17,11 @@ from functools import partial
 
 from amdcheck.host.protocol import ALLOW_BUSY, asked_for
 from amdcheck.knowledge.selftests import limit
-from amdcheck.selftest import cgroup
+from amdcheck.selftest import cgroup, stat
 from amdcheck.selftest.idle import Busy, core_of, idle_cpus, one_a_core
 from amdcheck.selftest.isolate import Record
 from amdcheck.selftest.library import Gemm, Library, LibraryMissing, Product, load
-from amdcheck.selftest.reading import TELL_AT_ONCE, Judged, least, looks, pin
+from amdcheck.selftest.reading import TELL_AT_ONCE, UNDISTURBED, Judged, least, looks, pin, stolen_since_boot
 from amdcheck.selftest.room import be_first_to_go, room
 from amdcheck.selftest.together import Start, together
 
@@ -45,6 +45,7 @@ def run(params: tuple[str, ...]) -> Record:
     allowed = sorted(os.sched_getaffinity(0))
     before = cgroup.quotas()
     told: Record = {"lacks": None, "busy": None, "allowed": allowed, "alone": [], "waves": [], "together": []}
+    told |= {"stolen_looks": [], "stolen_since_boot": stolen_since_boot(stat.lines())}
     told["quota"] = cgroup.tightest(before, before)
     try:
         library = load()
@@ -114,9 +115,7 @@ def _alone(
     return list(told.values())
 
 
-def _at_once(
-    run_on: RunOn, cpus: Sequence[int], singles: Sequence[Record], operations: int, until: float
-) -> dict[str, list[Record]]:
+def _at_once(run_on: RunOn, cpus: Sequence[int], singles: Sequence[Record], operations: int, until: float) -> Record:
     """Waves of more and more CPUs, then all; a wave in which one went wrong is the last, and is told whole."""
     waves: list[Record] = []
     for some in _waves(cpus):
@@ -127,7 +126,8 @@ def _at_once(
             return {"waves": waves, "together": runs}
         waves.append(_wave(runs, operations))
     judge = partial(_together, singles=singles)
-    return {"waves": waves, "together": looks(partial(run_on, cpus, TOGETHER_S), judge, until=until)[0]}
+    done = looks(partial(run_on, cpus, TOGETHER_S), judge, until=until)
+    return {"waves": waves, "together": done[0], "stolen_looks": [s for s in map(_stolen, done) if s is not None]}
 
 
 def _waves(cpus: Sequence[int]) -> Iterator[Sequence[int]]:
@@ -147,7 +147,10 @@ def _went_wrong(runs: Sequence[Record]) -> bool:
 
 
 def _together(runs: Sequence[Record], singles: Sequence[Record]) -> Judged:
-    """What all do together, what the slowest does, and what is left them of the time: against the least of each."""
+    """What all do together, what the slowest does, and what is left them of the time: against the least of each.
+
+    When the hypervisor took too much, any other look says more of the cores, however disturbed.
+    """
     if _went_wrong(runs):
         return TELL_AT_ONCE
     results = [run["result"] for run in runs]
@@ -155,13 +158,21 @@ def _together(runs: Sequence[Record], singles: Sequence[Record]) -> Judged:
     together = sum(map(_per_cycle, results)) / _cores(runs) / alone if alone else 1.0
     rates = [1 / result["product_median_s"] for result in results]
     slowest = min(rates) / statistics.median(rates)
-    stolen = sum(result["stolen_s"] or 0.0 for result in results) / sum(result["took_s"] for result in results)
+    share = min(result["cpu_share"] for result in results) / limit("cpu-share").value
+    stolen, most = _stolen(runs) or 0.0, limit("stolen").value
     rate = min(
         together / limit("cores-together").value,
         slowest / limit("slow-of-siblings").value,
-        (1 - stolen) / (1 - limit("stolen").value),
+        (1 - stolen) / (1 - most),
     )
-    return Judged(min(result["cpu_share"] for result in results) / limit("cpu-share").value, rate)
+    return Judged(share if stolen <= most else share - UNDISTURBED, rate)
+
+
+def _stolen(runs: Sequence[Record]) -> float | None:
+    """What the hypervisor took of the time of all, None where nobody says."""
+    results = [run["result"] for run in runs if run["result"] is not None]
+    taken = [result["stolen_s"] for result in results if result["stolen_s"] is not None]
+    return sum(taken) / sum(result["took_s"] for result in results) if taken else None
 
 
 def _per_cycle(result: Record) -> float:

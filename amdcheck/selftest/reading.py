@@ -157,6 +157,16 @@ def stolen_by_cpu(lines: Iterable[str]) -> dict[int, float]:
     return {int(name[3:]): int(columns[7]) / ticks for name, *columns in rows if len(columns) > 7}
 
 
+def stolen_since_boot(lines: Iterable[str]) -> float | None:
+    """What the hypervisor has taken since the kernel came up, of the time in which there was work; None: not told."""
+    columns = next((line.split()[1:] for line in lines if line.startswith("cpu ")), [])
+    if len(columns) < 8:
+        return None
+    user, nice, system, _, _, irq, softirq, steal = map(int, columns[:8])
+    wanted = user + nice + system + irq + softirq + steal
+    return steal / wanted if wanted else None
+
+
 def pin(cpu: int) -> None:
     """Run on that CPU alone from now on. Raises OSError where it is not ours to use."""
     os.sched_setaffinity(0, {cpu})

@@ -31,7 +31,7 @@ from amdcheck.facts.pci import PciTree
 from amdcheck.facts.platform import Platform
 from amdcheck.facts.presence import EXPECTED_BY, GpuSigns
 from amdcheck.knowledge.gpus import GpuProduct, products
-from amdcheck.knowledge.remedies import remedy
+from amdcheck.knowledge.remedies import remedy, remedy_in_guest
 from amdcheck.knowledge.tables import TABLES_DATE
 from amdcheck.model.text import counted
 
@@ -223,7 +223,7 @@ def _fewer_than_board(short: tuple[GpuProduct, int, int], what: Evidence, platfo
         evidence(read, note=note),
         expected=expected,
         actual=str(count),
-        remedy=remedy(f"{ID}/fewer", in_guest=where is not None),
+        remedy=remedy(f"{ID}/fewer") if where is None else remedy_in_guest(f"{ID}/fewer"),
     )
 
 

@@ -39,10 +39,10 @@ def scaling(test: CoresSelfTest, cpu: Cpu) -> Iterator[Finding]:
 
     Looks at: small matrix products, every word of which is compared, between two moments that are the same for all
     processes and without a barrier in between. Every core gets one process before a core gets two. What they do a
-    cycle is compared, so that a lower clock under full load
-    is not mistaken for a missing core. Threads of one core are expected to share it. Beside it: what the hypervisor
-    took (steal), CPU quotas of the control groups above us, and how each core and L3 slice (CCX) compares with the
-    others.
+    cycle is compared, so that a lower clock under full load is not mistaken for a missing core. Threads of one core
+    are expected to share it. Beside it: what the hypervisor took (steal), CPU quotas of the control groups above us,
+    and how each core and L3 slice (CCX) compares with the others. Hosts have bad seconds: steal is a finding when it
+    is there at each of six looks, or since boot, too.
 
     Why: inference is spread over all cores and waits for the slowest. Virtual CPUs that are threads of one core halve
     it. A quota in a container (docker --cpus, a Kubernetes CPU limit) stops all threads for the rest of every 100 ms
@@ -166,11 +166,12 @@ def _judged(test: CoresSelfTest, cpu: Cpu, allowed: Evidence) -> Finding:
         Metric(name="clock-together", value=round(_median_clock(test) / 1e9, 3), unit="GHz", volatile=True),
         *(() if stolen is None else (Metric(name="stolen", value=round(100 * stolen, 1), unit="%", volatile=True),)),
     )
-    if stolen is not None and stolen > limit("stolen").value:
-        taken = shown("/proc/stat", f"{100 * stolen:.0f} % taken by the hypervisor", note="steal", volatile=True)
+    taken = _taken(test)
+    if test.oversold:
         message = "the hypervisor takes the CPUs away while they have work"
-        return warned(f"{ID}/stolen", HOST, message, taken, *seen, metrics=metrics[-1:], remedy=remedy(f"{ID}/stolen"))
-    disturbed = _disturbed(test)
+        metrics = metrics[-1:]
+        return warned(f"{ID}/stolen", HOST, message, *taken, *seen, metrics=metrics, remedy=remedy(f"{ID}/stolen"))
+    disturbed = (*_disturbed(test), *taken) if _disturbed(test) else ()
     if disturbed:
         message = "something else ran on the CPUs meanwhile, so that nothing is said of how they scale"
         return undetermined(ID, HOST, message, *disturbed, outcome="disturbed", remedy=remedy(f"{ID}/disturbed"))
@@ -188,6 +189,18 @@ def _judged(test: CoresSelfTest, cpu: Cpu, allowed: Evidence) -> Finding:
             remedy=remedy(f"{ID}/low"),
         )
     return passed(ID, HOST, "the cores do together about what they do alone", *seen, metrics=metrics)
+
+
+def _taken(test: CoresSelfTest) -> tuple[Evidence, ...]:
+    """What the hypervisor took, when it took anything."""
+    if not test.stolen:
+        return ()
+    now = f"{100 * test.stolen:.0f} % taken by the hypervisor in {len(test.stolen_looks)} looks"
+    told = (shown("/proc/stat", now, note="steal", volatile=True),)
+    if test.stolen_since_boot is None:
+        return told
+    ever = f"{100 * test.stolen_since_boot:.1f} % of the time with work"
+    return (*told, shown("/proc/stat", ever, note="steal since boot", volatile=True))
 
 
 def _curve(test: CoresSelfTest, cpus: int, efficiency: float) -> tuple[Evidence, ...]:

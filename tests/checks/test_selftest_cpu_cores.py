@@ -124,6 +124,21 @@ def test_of_cpus_that_the_hypervisor_takes_only_that_is_measured() -> None:
     assert [(m.name, m.value) for m in whole.metrics] == [("stolen", 30.0)]
 
 
+@pytest.mark.parametrize(
+    ("fault", "outcome"),
+    [("virtual-cpus-stolen-on-and-off", "stolen"), ("virtual-cpus-stolen-for-a-moment", "disturbed")],
+)
+def test_steal_on_and_off_is_judged_by_what_was_since_boot(fault: str, outcome: str) -> None:
+    (whole,) = judge(SCALING, compose(GUEST, fault).host)
+    assert whole.outcome == outcome
+    taken = [(e.value, e.note) for e in whole.evidence if e.source == "/proc/stat"]
+    ever = "25.0" if outcome == "stolen" else "0.3"
+    assert taken == [
+        ("27 % taken by the hypervisor in 3 looks", "steal"),
+        (f"{ever} % of the time with work", "steal since boot"),
+    ]
+
+
 @pytest.mark.parametrize("nonsense", [{"noticed": 5}, {"planted": -1}, {"wrong": -1}, {"wrong": 1e9}])
 def test_a_child_that_counts_more_than_there_is_proves_nothing(nonsense: dict[str, float]) -> None:
     for check in (SCALING, NEIGHBOUR):

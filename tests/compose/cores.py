@@ -17,7 +17,8 @@ def document(plan: Plan, params: Sequence[str]) -> dict[str, Any]:
     """Of selftest cpu.cores, without its name."""
     wanted = plan.machine.selftest.cores
     online = [thread.id for thread in plan.online]
-    told = {"lacks": None, "busy": None, "allowed": wanted.allowed or online, "quota": None}
+    told: dict[str, Any] = {"lacks": None, "busy": None, "allowed": wanted.allowed or online, "quota": None}
+    told |= {"stolen_looks": [], "stolen_since_boot": wanted.stolen_since_boot}
     nothing = steps.nothing(plan)
     if nothing is not None:
         return {**told, "alone": [], "waves": [], "together": [], **nothing}
@@ -33,6 +34,7 @@ def document(plan: Plan, params: Sequence[str]) -> dict[str, Any]:
         "alone": [_run(plan, thread, _ALONE_S, among=1) for thread in _spread(cores, 4)],
         "waves": [_wave(number, wanted.together) for number in _waves(len(cores), len(idle))],
         "together": [_run(plan, t, _TOGETHER_S, among=len(idle)) for t in idle] if len(idle) > 1 else [],
+        "stolen_looks": (wanted.stolen_looks or (wanted.stolen,)) if len(idle) > 1 else (),
     }
 
 

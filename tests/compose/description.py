@@ -175,6 +175,8 @@ class Cores(_Table, frozen=True, kw_only=True):
     together: float = 1.0  # what all do at once, of what they should
     cpu_share: float = 1.0  # of wall time
     stolen: float = 0.0  # by the hypervisor, of wall time
+    stolen_looks: tuple[float, ...] = ()  # the same, each time that all were looked at; none: once
+    stolen_since_boot: float = 0.0
     quota: float | None = None  # CPUs
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from amdcheck.engine.injection import FactStore
 from amdcheck.engine.registry import all_checks
 from amdcheck.knowledge import selftests
 from amdcheck.knowledge.selftests import Limit, limits
 from amdcheck.model.expectations import Expectations
 from tests.compose import compose
-from tests.judge import judge
 
 CHECKS = tuple(id for id in all_checks() if id.startswith("selftest."))
 FOLDER = Path(__file__).parents[2] / "checks" / "selftest"
@@ -33,7 +33,8 @@ def test_a_limit_names_the_checks_that_use_it(name: str) -> None:
 
 @pytest.mark.parametrize("id", CHECKS)
 def test_a_limit_that_a_check_asks_for_names_it(id: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether it asks itself or a fact does."""
+    """Whether it asks itself or a fact does. What a fact tells the child to look at again is no judgement."""
+    supplied = [FactStore(host.host, Expectations(level="deep")).supply(all_checks()[id].parameters) for host in HOSTS]
     asked: set[str] = set()
 
     class Asked(dict[str, Limit]):
@@ -43,8 +44,8 @@ def test_a_limit_that_a_check_asks_for_names_it(id: str, monkeypatch: pytest.Mon
 
     table = selftests._Table(limit=Asked(limits()))
     monkeypatch.setattr(selftests, "_table", lambda: table)
-    for host in HOSTS:
-        judge(id, host.host, Expectations(level="deep"))
+    for facts in supplied:
+        list(all_checks()[id].function(**facts))
     assert asked == {name for name in asked if id in limits()[name].checks}
 
 

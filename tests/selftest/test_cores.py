@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from amdcheck.selftest.idle import Busy
 from amdcheck.selftest.isolate import Record
 from amdcheck.selftest.library import Gemm, Library, Product
 from amdcheck.selftest.reading import PAUSES_S, TELL_AT_ONCE, looks
+from amdcheck.selftest.together import together
 from tests.selftest.conftest import offered_flags
 
 ASKED = ("fma", "allow-busy")
@@ -194,11 +196,35 @@ def test_all_together_are_held_against_one_alone_and_against_each_other(monkeypa
     assert _together(of(2.0, 2.0), of(1.0)).rate > 1
 
 
-def test_what_the_hypervisor_takes_is_judged_like_a_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("no_pauses")
+def test_what_the_hypervisor_takes_is_judged_like_a_rate_and_any_look_without_it_is_better(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(cpu_cores, "core_of", lambda cpu: (cpu,))
     assert _together(of(1.0, 1.0, stolen=0.1), of(1.0)).rate >= 1
     assert _together(of(1.0, 1.0, stolen=0.2), of(1.0)).rate < 1
     assert _together(of(1.0, 1.0, stolen=None), of(1.0)).rate >= 1
+    one, other = of(1.0, 1.0, stolen=0.2, share=0.99), of(1.0, 1.0, stolen=0.1, share=0.6)
+    looked = iter([one, one, one, other])
+    told = looks(lambda: next(looked), lambda one: _together(one, of(1.0)), until=time.monotonic() + 60)
+    assert (told[0], len(told)) == (other, 4)
+
+
+@needs_fma
+def test_every_look_at_all_cores_tells_what_was_stolen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "PAUSES_S", (0.0, 0.0, 0.0))
+    stolen = iter([dict.fromkeys(ALLOWED, 0.03), dict.fromkeys(ALLOWED, 0.03), dict.fromkeys(ALLOWED)])
+
+    def taking(*steps: Any, lasts_s: float, **how: Any) -> Any:
+        ended, told = together(*steps, lasts_s=lasts_s, **how)
+        return ended, (next(stolen) if lasts_s == cpu_cores.TOGETHER_S else told)
+
+    monkeypatch.setattr(cpu_cores, "together", taking)
+    said = run(ASKED)
+    if len(ALLOWED) > 1:
+        assert len(said["stolen_looks"]) == 2  # and one that does not say
+        assert all(0.3 < share < 0.8 for share in said["stolen_looks"])
+    assert said["stolen_since_boot"] is None or 0 <= said["stolen_since_boot"] < 1
 
 
 DIED: list[Record] = [{"cpu": 0, "ended": "SIGBUS", "detail": None, "result": None}]

@@ -9,7 +9,17 @@ from pathlib import Path
 import pytest
 
 from amdcheck.selftest import reading, stat
-from amdcheck.selftest.reading import DISTURBED_LOOKS, PAUSES_S, Judged, least, looks, raise_clock, read, stolen_by_cpu
+from amdcheck.selftest.reading import (
+    DISTURBED_LOOKS,
+    PAUSES_S,
+    Judged,
+    least,
+    looks,
+    raise_clock,
+    read,
+    stolen_by_cpu,
+    stolen_since_boot,
+)
 
 
 def spin(seconds: float) -> float:
@@ -60,6 +70,14 @@ def test_steal_is_told_of_every_cpu_that_has_the_column() -> None:
         "intr 9",
     ]
     assert stolen_by_cpu(text) == {0: 8.0, 11: 0.5}
+
+
+def test_steal_since_boot_is_of_the_time_in_which_there_was_work() -> None:
+    """user, nice, system, idle, iowait, irq, softirq, steal, guest, guest_nice"""
+    assert stolen_since_boot(["cpu  40 5 20 9000 900 5 5 25 7 7", "cpu0 1 2 3 4 5 6 7 800 0 0"]) == 0.25
+    assert stolen_since_boot(["cpu  0 0 0 9000 0 0 0 0 0 0"]) is None
+    assert stolen_since_boot(["cpu  40 5 20 9000"]) is None
+    assert stolen_since_boot([]) is None
 
 
 @pytest.mark.parametrize("scales", [True, False])
