@@ -118,11 +118,9 @@ class CoresSelfTest(Group, frozen=True, kw_only=True):
     quota: Quota | None
     alone: tuple[CoreRun, ...]
     waves: tuple[Wave, ...]  # two cores, four, eight, up to one thread of every core
-    stolen_looks: tuple[float, ...]  # by the hypervisor, of the time of all: each time that all were looked at
+    stolen_looks: tuple[float, ...]  # by the hypervisor, of the time of all, at each look; the best look is `together`
     stolen_since_boot: float | None  # of the time in which there was work; None where the kernel does not say
-    together: tuple[
-        CoreRun, ...
-    ]  # all, at the best look; fewer when a process of a wave went wrong; empty when only one CPU was idle
+    together: tuple[CoreRun, ...]  # all; fewer when a process of a wave went wrong; empty when only one CPU was idle
     operations: int  # of one product
     cycles: int  # of one chain
     ports_operations: int

@@ -171,10 +171,11 @@ def _judged(test: CoresSelfTest, cpu: Cpu, allowed: Evidence) -> Finding:
         message = "the hypervisor takes the CPUs away while they have work"
         metrics = metrics[-1:]
         return warned(f"{ID}/stolen", HOST, message, *taken, *seen, metrics=metrics, remedy=remedy(f"{ID}/stolen"))
-    disturbed = (*_disturbed(test), *taken) if _disturbed(test) else ()
+    disturbed = _disturbed(test)
     if disturbed:
         message = "something else ran on the CPUs meanwhile, so that nothing is said of how they scale"
-        return undetermined(ID, HOST, message, *disturbed, outcome="disturbed", remedy=remedy(f"{ID}/disturbed"))
+        fix = remedy(f"{ID}/disturbed")
+        return undetermined(ID, HOST, message, *disturbed, *taken, outcome="disturbed", remedy=fix)
     if efficiency < limit("cores-together").value:
         below = [number for number, share in test.curve.items() if share < limit("cores-together").value]
         one_each = below or cores == len(cpus)  # in a wave no core has two processes
