@@ -11,7 +11,7 @@ from amdcheck.cli.ending import NO_CHECKS, Ending
 from amdcheck.cli.output import tell
 from amdcheck.engine import plugins
 from amdcheck.engine.registry import GROUPS, Check, Needs, all_checks
-from amdcheck.knowledge.remedies import RemedyTemplate, remedies, steps_on
+from amdcheck.knowledge.remedies import RemedyTemplate, Ways, remedies, steps_on
 from amdcheck.knowledge.selftests import Limit, limits
 from amdcheck.knowledge.tables import Confidence
 from amdcheck.model.expectations import Level
@@ -118,17 +118,24 @@ def _outcome_page(id: str, row: RemedyTemplate) -> OutcomePage:
         meaning=row.meaning,
         action=row.action,
         owner=row.owner,
-        steps=tuple(
-            Step(
-                text=_named(step.text),
-                argv=tuple(_named(word) for word in step.argv) or None,
-                root=step.root,
-                reboot=step.reboot,
-            )
-            for template in row.steps
-            for step in steps_on(template, None)
+        steps=(
+            *_steps(row),
+            *(_steps(row.in_guest, where="In a virtual machine or container: ") if row.in_guest else ()),
         ),
         reference=row.reference,
+    )
+
+
+def _steps(ways: Ways, *, where: str = "") -> tuple[Step, ...]:
+    return tuple(
+        Step(
+            text=where + _named(step.text),
+            argv=tuple(_named(word) for word in step.argv) or None,
+            root=step.root,
+            reboot=step.reboot,
+        )
+        for template in ways.steps
+        for step in steps_on(template, None)
     )
 
 

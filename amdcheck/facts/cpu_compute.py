@@ -18,8 +18,8 @@ from amdcheck.facts.selftests import (
     allowing_busy,
     distinct,
     document_of,
-    least,
     least_clock,
+    look_below,
     offered_sets,
     step_of,
 )
@@ -140,7 +140,8 @@ class ComputeSelfTest(Group, frozen=True, kw_only=True):
         wanted = [name for name in (*FP32, *INT8, *BF16) if name in (offered.or_none() or ())]
         full_range = (FULL_RANGE,) if "avx2" in wanted and not set(EXACT) & set(wanted) else ()
         per_cycle = _issue_widths(cpu.series)
-        ports = (least(name, limit("ports-of-table").value * per_cycle[name]) for name in wanted if name in per_cycle)
+        of_table = limit("ports-of-table").value
+        ports = (look_below(name, of_table * per_cycle[name]) for name in wanted if name in per_cycle)
         hints = (*allowing_busy(expect), *least_clock(host), *ports)
         params = (*wanted, *full_range, *hints)
         test = SelfTest(name="cpu.compute", params=params, timeout_s=TIMEOUT_S)

@@ -319,7 +319,7 @@ def allowing_busy(expect: Expectations) -> tuple[str, ...]:
     return (ALLOW_BUSY,) if expect.allow_busy else ()
 
 
-def least(name: str, rate: float) -> str:
+def look_below(name: str, rate: float) -> str:
     """The word by which a self-test's child looks again at a rate that is below this one."""
     return f"{LEAST}{name}={rate:.6g}"
 
@@ -327,7 +327,7 @@ def least(name: str, rate: float) -> str:
 def least_clock(host: Host) -> tuple[str, ...]:
     """The word for a clock below nominal, by the first CPU: the parts of one machine are alike."""
     nominal = nominal_hz(host, 0).or_none()
-    return () if nominal is None else (least("clock", limit("clock-of-nominal").value * nominal),)
+    return () if nominal is None else (look_below("clock", limit("clock-of-nominal").value * nominal),)
 
 
 def step_of(document: Value[D], pick: Callable[[D], tuple[Step, T | None]]) -> Value[T]:

@@ -21,7 +21,16 @@ from amdcheck.selftest import cgroup, stat
 from amdcheck.selftest.idle import Busy, core_of, idle_cpus, one_a_core
 from amdcheck.selftest.isolate import Record
 from amdcheck.selftest.library import Gemm, Library, LibraryMissing, Product, load
-from amdcheck.selftest.reading import TELL_AT_ONCE, UNDISTURBED, Judged, least, looks, pin, stolen_since_boot
+from amdcheck.selftest.reading import (
+    TELL_AT_ONCE,
+    UNDISTURBED,
+    Judged,
+    judged,
+    least_rates,
+    looks,
+    pin,
+    stolen_since_boot,
+)
 from amdcheck.selftest.room import be_first_to_go, room
 from amdcheck.selftest.together import Start, together
 
@@ -65,54 +74,66 @@ def run(params: tuple[str, ...]) -> Record:
     chosen = sorted(cpus[: max(2, room() // PROCESS_BYTES)])
     began = time.monotonic()
     run_on = partial(_side_by_side, library, gemm)
-    least_hz = least(params).get("clock")
-    singles = _alone(
-        run_on,
-        one_a_core(chosen, most=ALONE),
-        operations / ports,
+    least_hz = least_rates(params).get("clock")
+    judge = partial(
+        _judged_alone,
+        ports_operations=operations / ports,
         least_chain_s=None if least_hz is None else 300 * CHAIN / least_hz,
-        until=began + ALONE_WITHIN * BEGIN_WITHIN_S,
     )
+    until = began + ALONE_WITHIN * BEGIN_WITHIN_S
+    singles = _alone(run_on, one_a_core(chosen, most=ALONE), judge, until)
     if len(chosen) > 1:
         told |= _at_once(run_on, chosen, singles, operations, began + BEGIN_WITHIN_S)
+        singles = _again(run_on, singles, told["together"], judge, began + BEGIN_WITHIN_S)
     told["alone"] = singles
     told["quota"] = cgroup.tightest(before, cgroup.quotas())
     return told
 
 
 RunOn = Callable[[Sequence[int], float], list[Record]]
+# What is judged of a CPU that ran alone, beside these others.
+JudgeAlone = Callable[[Sequence[Record], Sequence[Record]], Judged]
 
 
-def _alone(
-    run_on: RunOn, cpus: Sequence[int], ports_operations: float, *, least_chain_s: float | None, until: float
-) -> list[Record]:
-    """One CPU after the other; once more those that do far less than the ports of the best of them take.
+def _judged_alone(
+    others: Sequence[Record], runs: Sequence[Record], *, ports_operations: float, least_chain_s: float | None
+) -> Judged:
+    """The product's rate a cycle against the least of a core that nobody shares, by the best ports; and the clock.
 
     `ports_operations`: operations of a product for one on the ports. `least_chain_s`: seconds of a chain at the lowest
     clock that is no finding; None: it is held against the others'.
     """
-    told: dict[int, Record] = {}
+    if _went_wrong(runs):
+        return TELL_AT_ONCE
+    one, results = runs[0]["result"], [run["result"] for run in (*runs, *others) if run["result"]]
+    ceiling = max(result["chain_best_s"] / result["ports_best_s"] for result in results)
+    share = ports_operations * one["chain_best_s"] / one["product_best_s"] / ceiling
+    most_s = least_chain_s or min(r["chain_best_s"] for r in results) / limit("slow-of-siblings").value
+    rate = min(share / limit("shared-core").value, most_s / one["chain_best_s"])
+    return judged(one["cpu_share"] / limit("cpu-share").value, rate)
 
-    def judge(runs: Sequence[Record]) -> Judged:
-        """The product's rate a cycle against the least of a core that nobody shares, and the clock."""
-        if _went_wrong(runs):
-            return TELL_AT_ONCE
-        one, results = runs[0]["result"], [run["result"] for run in (*runs, *told.values()) if run["result"]]
-        ceiling = max(result["chain_best_s"] / result["ports_best_s"] for result in results)
-        share = ports_operations * one["chain_best_s"] / one["product_best_s"] / ceiling
-        most_s = least_chain_s or min(r["chain_best_s"] for r in results) / limit("slow-of-siblings").value
-        rate = min(share / limit("shared-core").value, most_s / one["chain_best_s"])
-        return Judged(one["cpu_share"] / limit("cpu-share").value, rate)
 
+def _alone(run_on: RunOn, cpus: Sequence[int], judge: JudgeAlone, until: float) -> list[Record]:
+    """One CPU after the other; once more those that do far less than the best of them."""
+    told = list[Record]()
     for cpu in cpus:
         if told and time.monotonic() > until:
             break
-        told[cpu] = looks(partial(run_on, (cpu,), ALONE_S), judge, until=until)[0][0]
-    for cpu, run in told.items():
-        if judge([run]).rate < 1 and time.monotonic() <= until:
-            again = looks(partial(run_on, (cpu,), ALONE_S), judge, until=until)[0]
-            told[cpu] = max([run], again, key=judge)[0]
-    return list(told.values())
+        told += looks(partial(run_on, (cpu,), ALONE_S), partial(judge, told), until=until)[0]
+    return _again(run_on, told, [], judge, until)
+
+
+def _again(
+    run_on: RunOn, singles: Sequence[Record], others: Sequence[Record], judge: JudgeAlone, until: float
+) -> list[Record]:
+    """Those that do far less than they should beside the others once more; what went wrong is told, then or now."""
+    told = list(singles)
+    for place, run in enumerate(singles):
+        beside = partial(judge, (*told, *others))
+        if beside([run]).rate < 1 and time.monotonic() <= until:
+            again = looks(partial(run_on, (run["cpu"],), ALONE_S), beside, until=until)[0]
+            told[place] = max([run], again, key=beside)[0]
+    return told
 
 
 def _at_once(run_on: RunOn, cpus: Sequence[int], singles: Sequence[Record], operations: int, until: float) -> Record:
@@ -158,21 +179,22 @@ def _together(runs: Sequence[Record], singles: Sequence[Record]) -> Judged:
     together = sum(map(_per_cycle, results)) / _cores(runs) / alone if alone else 1.0
     rates = [1 / result["product_median_s"] for result in results]
     slowest = min(rates) / statistics.median(rates)
-    share = min(result["cpu_share"] for result in results) / limit("cpu-share").value
+    shares = [result["cpu_share"] for result in results]
+    share = min(min(shares) / limit("hogged").value, statistics.fmean(shares) / limit("cpu-share").value)
     stolen, most = _stolen(runs) or 0.0, limit("stolen").value
     rate = min(
         together / limit("cores-together").value,
         slowest / limit("slow-of-siblings").value,
         (1 - stolen) / (1 - most),
     )
-    return Judged(share if stolen <= most else share - UNDISTURBED, rate)
+    return judged(share if stolen <= most else share - UNDISTURBED, rate)
 
 
 def _stolen(runs: Sequence[Record]) -> float | None:
-    """What the hypervisor took of the time of all, None where nobody says."""
+    """What the hypervisor took of the time of all, None where nobody says. In ticks it can seem to be more than all."""
     results = [run["result"] for run in runs if run["result"] is not None]
     taken = [result["stolen_s"] for result in results if result["stolen_s"] is not None]
-    return sum(taken) / sum(result["took_s"] for result in results) if taken else None
+    return min(1.0, sum(taken) / sum(result["took_s"] for result in results)) if taken else None
 
 
 def _per_cycle(result: Record) -> float:

@@ -41,6 +41,11 @@ class Judged(NamedTuple):
     rate: float
 
 
+def judged(cpu_share: float, rate: float) -> Judged:
+    """More than all of the CPU that an undisturbed reading needs is no better than that."""
+    return Judged(min(UNDISTURBED, cpu_share), rate)
+
+
 # A process died, or something was wrong: a better look must not hide it.
 TELL_AT_ONCE = Judged(UNDISTURBED, float("inf"))
 
@@ -88,7 +93,7 @@ def read(
     }
 
 
-def least(params: Iterable[str]) -> dict[str, float]:
+def least_rates(params: Iterable[str]) -> dict[str, float]:
     """The rates below which to look again, by name. Raises ValueError."""
     words = (word.removeprefix(LEAST).partition("=") for word in params if word.startswith(LEAST))
     return {name: float(rate) for name, _, rate in words}
@@ -97,16 +102,24 @@ def least(params: Iterable[str]) -> dict[str, float]:
 def looks(measure: Callable[[], T], judge: Callable[[T], Judged], *, until: float) -> list[T]:
     """Measure, and again ever later while it is disturbed or would be a finding; the least disturbed ones first.
 
-    Of those alike the fastest is first. None but the first begins after `until` (time.monotonic).
+    Of those alike the fastest is first. After the first one none is begun that would last beyond `until`
+    (time.monotonic), by the longest so far; one that cannot be made ends the looks, and what was measured is told.
     """
     done: list[tuple[Judged, T]] = []
+    longest_s = 0.0
     for pause_s in PAUSES_S:
-        if done and time.monotonic() + pause_s > until:
+        if done and time.monotonic() + pause_s + longest_s > until:
             break
         time.sleep(pause_s)
-        measured = measure()
-        judged = judge(measured)
-        done.append((Judged(min(UNDISTURBED, judged.cpu_share), judged.rate), measured))
+        began = time.monotonic()
+        try:
+            measured = measure()
+        except (MemoryError, OSError, RuntimeError):
+            if not done:
+                raise
+            break
+        longest_s = max(longest_s, time.monotonic() - began)
+        done.append((judge(measured), measured))
         best = max(one for one, _ in done)
         if best.rate >= 1 and (best.cpu_share >= UNDISTURBED or len(done) >= DISTURBED_LOOKS):
             break

@@ -14,13 +14,13 @@ from amdcheck.selftest.buffer import Buffer
 from amdcheck.selftest.idle import known_core
 from amdcheck.selftest.isolate import Record
 from amdcheck.selftest.library import Library
-from amdcheck.selftest.reading import Judged, Reading, looks
+from amdcheck.selftest.reading import Judged, Reading, judged, looks
 
 DISTANCES = (8, 64, 128)
 INCREMENTS = 60_000  # two or three milliseconds on one line, some hundred microseconds on two
 RUNS = 3
 ATTEMPTS = 3
-PATIENCE_S = 1.6  # no look at the two begins later
+PATIENCE_S = 2.0  # no look at the two is begun that would last longer
 MISSED = (1, 7)  # increments that the second thread leaves out, to be noticed
 
 
@@ -54,7 +54,7 @@ def _judged(look: Record) -> Judged:
     readings = [distance["reading"] for distance in look["distances"]]
     factor = readings[0]["median_s"] / readings[-1]["median_s"]
     share = min(reading["cpu_share"] for reading in readings)
-    return Judged(share / limit("sharing-cpu-share").value, factor / limit("sharing-factor").value)
+    return judged(share / limit("sharing-cpu-share").value, factor / limit("sharing-factor").value)
 
 
 def _look(library: Library, cpus: tuple[int, int]) -> Record:

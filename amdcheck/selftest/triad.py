@@ -10,7 +10,7 @@ import ctypes
 import resource
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ from amdcheck.knowledge.selftests import limit
 from amdcheck.selftest.buffer import Buffer
 from amdcheck.selftest.isolate import Ended, Record
 from amdcheck.selftest.library import Library, LibraryMissing
-from amdcheck.selftest.reading import TELL_AT_ONCE, UNDISTURBED, Judged, Reading, looks, pin
+from amdcheck.selftest.reading import TELL_AT_ONCE, UNDISTURBED, Judged, Reading, judged, looks, pin, share_of
 from amdcheck.selftest.room import needed, room_on_node
 from amdcheck.selftest.together import Start, together
 
@@ -33,7 +33,7 @@ BYTES_MOVED = 24  # of one element, as STREAM counts: what is read and written, 
 AMOUNT = 1e9  # bytes; a reading tells the seconds for as many
 PLANT_WITHIN = 4096  # the first elements, among which some are planted wrong
 SHOWN = 8
-LOOK_WITHIN = 0.3  # of the deadline, looks may begin: each takes as long as the first
+LOOK_WITHIN = 0.5  # of the deadline, looks may last
 
 
 class Plan(NamedTuple):
@@ -57,6 +57,7 @@ def nodes(library: Library, plan: Plan, *, deadline_s: float) -> Record:
     there = needed(3 * sum(plan.array.values()), least=3 * sum(small.values()))
     arrays = next((sizes for sizes in (plan.array, plan.least) if 3 * sum(sizes.values()) <= there), small)
     began = time.monotonic()
+    best = _Best(("node",), ("plain", "streaming"))
 
     def look() -> list[Record]:
         left_s = began + deadline_s - time.monotonic()
@@ -68,7 +69,8 @@ def nodes(library: Library, plan: Plan, *, deadline_s: float) -> Record:
         )
         return [_node(node, members, arrays, plan.least, ended, stolen) for node, members in plan.node_cpus.items()]
 
-    return {"nodes": looks(look, _judged_nodes, until=began + LOOK_WITHIN * deadline_s)[0]}
+    looks(look, partial(best.judged, _judged_nodes), until=began + LOOK_WITHIN * deadline_s)
+    return {"nodes": best.records}
 
 
 def matrix(library: Library, node_cpu: Mapping[int, int], size: int, *, deadline_s: float) -> Record:
@@ -79,11 +81,13 @@ def matrix(library: Library, node_cpu: Mapping[int, int], size: int, *, deadline
     ids = [node for node in node_cpu if room_on_node(node) != 0]  # some have CPUs and no memory
     needed(3 * size * len(ids))
     began = time.monotonic()
+    best = _Best(("cpu_node", "memory_node"), ("reading",))
 
     def look() -> list[Record]:
         return _rounds(library, node_cpu, ids, size, deadline_s=began + deadline_s - time.monotonic())
 
-    return {"cells": looks(look, _judged_cells, until=began + LOOK_WITHIN * deadline_s)[0]}
+    looks(look, partial(best.judged, _judged_cells), until=began + LOOK_WITHIN * deadline_s)
+    return {"cells": best.records}
 
 
 def _rounds(
@@ -218,27 +222,66 @@ def _reach(library: Library, cpu: int, node: int, size: int, start: Start) -> Re
 # ---- in the parent of the workers ----
 
 
+class _Best:
+    """Of each node or pair of nodes the best look: one whose neighbour was disturbed in it is not held against that."""
+
+    def __init__(self, names: Sequence[str], readings: Sequence[str]) -> None:
+        self._names, self._readings = names, readings
+        self._best: dict[tuple[int, ...], Record] = {}
+
+    @property
+    def records(self) -> list[Record]:
+        return list(self._best.values())
+
+    def judged(self, judge: Callable[[Sequence[Record]], Judged], records: Sequence[Record]) -> Judged:
+        """What is judged with these taken into account; when something went wrong, they alone are told, at once."""
+        by_name = {tuple(record[name] for name in self._names): record for record in records}
+        if any(map(_went_wrong, records)):
+            self._best = by_name
+            return TELL_AT_ONCE
+        for name, record in by_name.items():
+            if name not in self._best or self._of(record) > self._of(self._best[name]):
+                self._best[name] = record
+        return judge(self.records)
+
+    def _of(self, record: Record) -> Judged:
+        """The share of its CPUs, and the rate of stores past the caches, which comes last; none is none."""
+        told = [(record.get("result") or record)[name] for name in self._readings]
+        if None in told:
+            return Judged(0.0, 0.0)
+        return judged(share_of(*told), 1 / told[-1]["best_s"])
+
+
+def _went_wrong(record: Record) -> bool:
+    """A worker that died, an element that is wrong, an error that went unnoticed."""
+    if record.get("died") or ("result" in record and record["result"] is None):
+        return True
+    told = record.get("result") or record
+    return bool(told["wrong"] or told["noticed"] < told["planted"])
+
+
 def _judged_nodes(nodes: Sequence[Record]) -> Judged:
     """Each node's rate against the least of the nodes with as many CPUs, as the check judges it."""
-    if any(node["died"] or node["wrong"] or node["noticed"] < node["planted"] for node in nodes):
-        return TELL_AT_ONCE
-    told = [(node["node"], len(node["cpus"]), 1 / r["best_s"]) for node in nodes if (r := node["streaming"])]
+    told = [node for node in nodes if node["no_room_kib"] is None]
+    if any(node["plain"] is None or node["streaming"] is None for node in told):
+        return Judged(0.0, 0.0)  # nothing was moved in time
+    rate = {node["node"]: 1 / node["streaming"]["best_s"] for node in told}
     rates = [
-        rate / statistics.median(alike) / limit("node-of-siblings").value
-        for node, cpus, rate in told
-        if (alike := [other for n, count, other in told if n != node and count == cpus])
+        rate[node["node"]] / statistics.median(alike) / limit("node-of-siblings").value
+        for node in told
+        if (alike := [rate[n["node"]] for n in told if n is not node and len(n["cpus"]) == len(node["cpus"])])
     ]
-    return Judged(UNDISTURBED, min(rates, default=1.0))
+    share = min((share_of(node["plain"], node["streaming"]) for node in told), default=UNDISTURBED)
+    return judged(share, min(rates, default=1.0))
 
 
 def _judged_cells(cells: Sequence[Record]) -> Judged:
     """Each node's own memory against that of the other nodes, as the check judges it."""
-    results = {(cell["cpu_node"], cell["memory_node"]): cell["result"] for cell in cells}
-    if any(r is None or r["wrong"] or r["noticed"] < r["planted"] for r in results.values()):
-        return TELL_AT_ONCE
-    took = {pair: result["reading"]["best_s"] for pair, result in results.items()}
+    readings = {(cell["cpu_node"], cell["memory_node"]): cell["result"]["reading"] for cell in cells}
+    took = {pair: reading["best_s"] for pair, reading in readings.items()}
     of_local = [seconds / took[cpu, cpu] for (cpu, node), seconds in took.items() if cpu != node]
-    return Judged(UNDISTURBED, limit("remote-of-local").value * min(of_local, default=1.0))
+    share = share_of(*readings.values()) if readings else UNDISTURBED
+    return judged(share, limit("remote-of-local").value * min(of_local, default=1.0))
 
 
 def _cell(cpu: int, memory: int, end: Ended, stolen: float | None) -> Record:

@@ -27,6 +27,7 @@ from amdcheck.facts.cpulist import format_cpulist
 from amdcheck.facts.selftests import on_x86
 from amdcheck.knowledge.remedies import remedy
 from amdcheck.knowledge.selftests import limit
+from amdcheck.model.text import counted
 
 from . import not_measured
 
@@ -42,7 +43,7 @@ def scaling(test: CoresSelfTest, cpu: Cpu) -> Iterator[Finding]:
     cycle is compared, so that a lower clock under full load is not mistaken for a missing core. Threads of one core
     are expected to share it. Beside it: what the hypervisor took (steal), CPU quotas of the control groups above us,
     and how each core and L3 slice (CCX) compares with the others. Hosts have bad seconds: steal is a finding when it
-    is there at each of six looks, or since boot, too.
+    is there at each look of several, or since boot, too.
 
     Why: inference is spread over all cores and waits for the slowest. Virtual CPUs that are threads of one core halve
     it. A quota in a container (docker --cpus, a Kubernetes CPU limit) stops all threads for the rest of every 100 ms
@@ -196,7 +197,7 @@ def _taken(test: CoresSelfTest) -> tuple[Evidence, ...]:
     """What the hypervisor took, when it took anything."""
     if not test.stolen:
         return ()
-    now = f"{100 * test.stolen:.0f} % taken by the hypervisor in {len(test.stolen_looks)} looks"
+    now = f"{100 * test.stolen:.0f} % taken by the hypervisor in {counted(len(test.stolen_looks), 'look')}"
     told = (shown("/proc/stat", now, note="steal", volatile=True),)
     if test.stolen_since_boot is None:
         return told

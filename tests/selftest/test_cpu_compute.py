@@ -140,6 +140,8 @@ def readings(monkeypatch: pytest.MonkeyPatch, seconds: tuple[float, float, float
         ({0: 2.0}, 9.0, 1),  # the ceiling behind it is the better one
         ({0: 2.0, 2: 2.0}, 9.0, 2),  # half of the ports, once
         ({}, 11.0, len(PAUSES_S)),  # and always
+        # Somebody comes and halves the ports as well: that acquits no product which is slow.
+        ({1: 2.8, 3: 2.0, 4: 2.8, 5: 2.0}, 0.0, 3),
     ],
 )
 def test_a_rate_that_would_be_a_finding_is_looked_at_again(

@@ -328,47 +328,69 @@ def test_a_cell_in_which_nothing_was_moved_is_told_as_late_and_is_the_last_round
     assert cells == [{"cpu_node": 0, "memory_node": 0, "ended": "timeout", "detail": why, "result": None}]
 
 
-def node(seconds: float | None, *, number: int = 0, cpus: int = 2, wrong: int = 0, died: int = 0) -> dict[str, Any]:
-    streaming = None if seconds is None else {"best_s": seconds}
-    told = {"node": number, "cpus": range(cpus), "streaming": streaming, "died": died * [{"cpu": 0}]}
+def shares(seconds: float | None, share: float = 1.0) -> dict[str, Any] | None:
+    return None if seconds is None else {"best_s": seconds, "cpu_share": share}
+
+
+def node(
+    seconds: float | None, *, number: int = 0, cpus: int = 2, share: float = 1.0, wrong: int = 0, died: int = 0
+) -> dict[str, Any]:
+    told = {"node": number, "cpus": range(cpus), "died": died * [{"cpu": 0}], "no_room_kib": None}
+    told |= {"plain": shares(seconds, share), "streaming": shares(seconds, share)}
     return told | {"compared": 9, "wrong": wrong, "planted": 8, "noticed": 8}
 
 
 @pytest.mark.parametrize(
-    ("looks", "taken"),
+    ("looks", "told"),
     [
-        ([(1.0, 1.0)], 1),
-        ([(1.0, 1.3)], 1),
-        ([(1.0, 1.5), (1.0, 1.1)], 2),  # somebody used that node's memory for a moment
-        (6 * [(1.0, 1.5)], 6),
-        ([(1.0, None)], 1),
+        ([(1.0, 1.0)], (1.0, 1.0)),
+        ([(1.0, 1.3)], (1.0, 1.3)),
+        ([(1.0, 1.5), (1.0, 1.1)], (1.0, 1.1)),  # somebody used that node's memory for a moment
+        (6 * [(1.0, 1.5)], (1.0, 1.5)),
+        ([(1.0, None), (1.0, 1.0)], (1.0, 1.0)),  # who was late is waited for
+        # Somebody uses the other node's memory later: that makes the slow one no better.
+        ([(1.0, 1.5), (1.6, 1.6), *4 * [(1.5, 1.5)]], (1.0, 1.5)),
     ],
 )
-def test_a_node_far_behind_the_others_is_looked_at_again(
-    looks: list[tuple[float | None, float | None]], taken: int, library: Library, monkeypatch: pytest.MonkeyPatch
+def test_a_node_far_behind_the_others_is_looked_at_again_and_each_is_told_at_its_best(
+    looks: list[tuple[float | None, float | None]],
+    told: tuple[float, float],
+    library: Library,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     given = iter([node(seconds, number=number) for look in looks for number, seconds in enumerate(look)])
     monkeypatch.setattr(reading, "PAUSES_S", len(PAUSES_S) * (0.0,))
     monkeypatch.setattr(triad, "together", lambda steps, **how: ({}, {}))
     monkeypatch.setattr(triad, "_node", lambda *whatever: next(given))
     plan = triad.Plan({0: (0, 1), 1: (2, 3)}, dict.fromkeys(range(4), MIB), dict.fromkeys(range(4), MIB))
-    told = triad.nodes(library, plan, deadline_s=6.0)["nodes"]
+    found = triad.nodes(library, plan, deadline_s=6.0)["nodes"]
     assert next(given, None) is None
-    assert len(looks) == taken
-    assert [one["streaming"] and one["streaming"]["best_s"] for one in told] == list(looks[-1])
+    assert tuple(one["streaming"]["best_s"] for one in found) == told
+
+
+def test_a_disturbed_look_at_a_node_is_not_told_instead_of_one_that_is_not() -> None:
+    best = triad._Best(("node",), ("plain", "streaming"))
+    slow = node(1.5, number=1)
+    assert best.judged(triad._judged_nodes, [node(1.0), slow]).rate < 1
+    assert best.judged(triad._judged_nodes, [node(2.0, share=0.5), node(1.4, number=1, share=0.5)]).rate < 1
+    assert best.records == [node(1.0), slow]
 
 
 def test_nodes_are_held_against_those_with_as_many_cpus_and_what_went_wrong_is_told_at_once() -> None:
     fewer = [node(1.0, number=0), node(1.0, number=1), node(2.0, number=2, cpus=1)]
     assert triad._judged_nodes(fewer).rate >= 1
     assert triad._judged_nodes([node(1.0)]).rate >= 1
+    assert triad._judged_nodes([node(1.0, share=0.5)]).cpu_share < 1
     for bad in (node(2.0, number=1, wrong=1), node(2.0, number=1, died=1)):
-        assert triad._judged_nodes([node(1.0), bad]) == TELL_AT_ONCE
+        best = triad._Best(("node",), ("plain", "streaming"))
+        assert best.judged(triad._judged_nodes, [node(1.0), node(1.5, number=1)]) < TELL_AT_ONCE
+        assert best.judged(triad._judged_nodes, [node(3.0), bad]) == TELL_AT_ONCE
+        assert best.records == [node(3.0), bad]
 
 
-def cells(remote_s: float, *, wrong: int = 0) -> list[dict[str, Any]]:
+def cells(remote_s: float, *, local_s: float = 1.0, wrong: int = 0) -> list[dict[str, Any]]:
     result = {"compared": 9, "wrong": wrong, "planted": 8, "noticed": 8}
-    local, remote = ({**result, "reading": {"best_s": seconds}} for seconds in (1.0, remote_s))
+    local, remote = ({**result, "reading": shares(seconds)} for seconds in (local_s, remote_s))
     pairs = [(cpu, to) for cpu in (0, 1) for to in (0, 1)]
     return [{"cpu_node": cpu, "memory_node": to, "result": local if cpu == to else remote} for cpu, to in pairs]
 
@@ -376,20 +398,24 @@ def cells(remote_s: float, *, wrong: int = 0) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("looks", "told"),
     [
-        ([cells(1.5)], 0),
-        ([cells(0.9)], 0),
-        ([cells(0.7), cells(1.5)], 1),
-        ([cells(0.7), cells(0.75), *4 * [cells(0.7)]], 1),
-        ([cells(0.7, wrong=1)], 0),
+        ([cells(1.5)], cells(1.5)),
+        ([cells(0.9)], cells(0.9)),
+        ([cells(1.1, local_s=1.5), cells(1.2)], cells(1.1)),  # somebody used each node's own memory for a moment
+        ([cells(0.7), cells(0.75), *4 * [cells(0.7)]], cells(0.7)),
+        ([cells(0.7), *5 * [cells(1.5)]], cells(0.7)),  # somebody uses the way between them later
+        ([cells(0.7, wrong=1)], cells(0.7, wrong=1)),
     ],
 )
 def test_memory_of_another_node_that_seems_faster_is_looked_at_again(
-    looks: list[list[dict[str, Any]]], told: int, library: Library, monkeypatch: pytest.MonkeyPatch
+    looks: list[list[dict[str, Any]]],
+    told: list[dict[str, Any]],
+    library: Library,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     given = iter(looks)
     monkeypatch.setattr(reading, "PAUSES_S", len(PAUSES_S) * (0.0,))
     monkeypatch.setattr(triad, "_rounds", lambda *whatever, deadline_s: next(given))
-    assert triad.matrix(library, {0: 0, 1: 1}, MIB, deadline_s=6.0)["cells"] is looks[told]
+    assert triad.matrix(library, {0: 0, 1: 1}, MIB, deadline_s=6.0)["cells"] == told
     assert next(given, None) is None
 
 

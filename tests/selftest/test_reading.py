@@ -13,7 +13,8 @@ from amdcheck.selftest.reading import (
     DISTURBED_LOOKS,
     PAUSES_S,
     Judged,
-    least,
+    judged,
+    least_rates,
     looks,
     raise_clock,
     read,
@@ -90,7 +91,7 @@ def test_a_clock_is_raised_where_a_governor_may_have_lowered_it(
     assert (time.monotonic() - began >= reading.RAISE_S) is scales
 
 
-GOOD, SLOW, DISTURBED = Judged(1.05, 1.2), Judged(1.0, 0.6), Judged(0.5, 1.2)
+GOOD, SLOW, DISTURBED = judged(1.05, 1.2), judged(1.05, 0.6), judged(0.5, 1.2)
 
 
 @pytest.mark.parametrize(
@@ -126,11 +127,37 @@ def test_each_look_is_farther_off_than_the_one_before_and_none_begins_too_late()
     looks(measure, lambda one: one, until=began + 0.5)
     pauses = [after - before for before, after in pairwise(moments)]
     assert pauses == sorted(pauses)
-    assert len(moments) == 4  # at 0, 0.05, 0.15 and 0.35 seconds
+    assert 1 < len(moments) <= 4  # at 0, 0.05, 0.15 and 0.35 seconds, when nothing is late
     assert len(looks(measure, lambda one: one, until=began)) == 1
 
 
 def test_the_least_rates_are_read_from_the_parameters() -> None:
-    assert least(["fma", "allow-busy", "least:clock=2.16e+09", "least:fma=24"]) == {"clock": 2.16e9, "fma": 24}
+    assert least_rates(["fma", "allow-busy", "least:clock=2.16e+09", "least:fma=24"]) == {"clock": 2.16e9, "fma": 24}
     with pytest.raises(ValueError, match="could not convert"):
-        least(["least:clock=fast"])
+        least_rates(["least:clock=fast"])
+
+
+def test_a_look_that_would_last_too_long_is_not_begun() -> None:
+    """Else the deadline would take what the first one compared."""
+    taken = list[float]()
+
+    def measure() -> Judged:
+        taken.append(time.monotonic())
+        time.sleep(0.3)
+        return SLOW
+
+    looks(measure, lambda one: one, until=time.monotonic() + 0.5)
+    assert len(taken) == 1
+
+
+def test_a_look_that_cannot_be_made_again_loses_nothing() -> None:
+    given = iter([SLOW])
+
+    def measure() -> Judged:
+        for one in given:
+            return one
+        raise MemoryError
+
+    assert looks(measure, lambda one: one, until=time.monotonic() + 60) == [SLOW]
+    with pytest.raises(MemoryError):
+        looks(measure, lambda one: one, until=time.monotonic() + 60)
