@@ -47,7 +47,7 @@ def neighbour(test: CoresSelfTest) -> Iterator[Finding]:
     no-reference: amdcheck may run on one CPU alone, and no firmware tells its clock. busy: other
     cores are in use, or beyond a quota.
 
-    A neighbour is told who is there at each look of several, within seconds; it may be gone a minute later.
+    A neighbour is told when it is there at each of several looks within seconds; a minute later it may be gone.
 
     Source: measured by this self-test; instruction latencies of AMD's software optimization guides.
     """

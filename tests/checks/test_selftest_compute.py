@@ -8,7 +8,8 @@ from msgspec.structs import replace
 from amdcheck.engine.registry import all_checks
 from amdcheck.facts.cpu_compute import FULL_RANGE, ComputeSelfTest, Product, ProductRun
 from amdcheck.facts.cpu_cores import CoresSelfTest
-from amdcheck.host.protocol import LEAST, SelfTest, SelfTestResult
+from amdcheck.host.protocol import LEAST, SelfTest, SelfTestResult, asked_for
+from amdcheck.host.snapshot import SnapshotHost
 from amdcheck.knowledge.selftests import limit
 from amdcheck.model.expectations import Expectations
 from amdcheck.model.finding import Finding
@@ -229,3 +230,7 @@ def test_the_child_is_told_below_what_it_should_look_again(
     compute, cores = ({word for word in test.params if word.startswith(LEAST)} for test in asked)
     assert least <= compute
     assert cores == {word for word in least if word.startswith("least:clock")}
+    recorded = SnapshotHost(compose(machine).capture())
+    for test in asked:
+        told_otherwise = replace(test, params=(*asked_for(test.params), "least:clock=1e9"))
+        assert isinstance(recorded.selftest(told_otherwise), Known)

@@ -139,6 +139,16 @@ def test_steal_on_and_off_is_judged_by_what_was_since_boot(fault: str, outcome: 
     ]
 
 
+def test_a_recording_that_counts_no_looks_tells_the_steal_of_the_one_it_has() -> None:
+    def of_before(document: Document) -> None:
+        del document["stolen_looks"], document["stolen_since_boot"]
+        for run in document["together"]:
+            run["result"] |= {"cpu_share": 0.7, "stolen_s": 0.3 * run["result"]["took_s"]}
+
+    (whole,) = judge(SCALING, Changed(GUEST, of_before))
+    assert (whole.outcome, [(m.name, m.value) for m in whole.metrics]) == ("stolen", [("stolen", 30.0)])
+
+
 @pytest.mark.parametrize("nonsense", [{"noticed": 5}, {"planted": -1}, {"wrong": -1}, {"wrong": 1e9}])
 def test_a_child_that_counts_more_than_there_is_proves_nothing(nonsense: dict[str, float]) -> None:
     for check in (SCALING, NEIGHBOUR):

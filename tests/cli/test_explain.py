@@ -12,6 +12,7 @@ from amdcheck.cli.catalogue import CheckPage, OutcomePage, every_check, every_ou
 from amdcheck.cli.explain import _check, find_page
 from amdcheck.cli.sheet import Sheet
 from amdcheck.engine.registry import Check
+from amdcheck.knowledge.remedies import remedy, remedy_in_guest
 from amdcheck.knowledge.selftests import limit
 from amdcheck.model.errors import InputError
 from amdcheck.model.finding import Action, Owner, Step
@@ -248,3 +249,11 @@ def test_profiles_say_whose_unknowns_count() -> None:
 @pytest.mark.parametrize("document", ["report", "capture", "policy"])
 def test_schema_command_prints_the_committed_schema(document: str) -> None:
     assert amdcheck("schema", document).stdout == committed_schema(document)
+
+
+def test_an_outcome_tells_what_guests_do_apart_from_the_others() -> None:
+    """A finding in a virtual machine does not contradict the page."""
+    texts = [step.text for step in every_outcome()["gpu.present/fewer"].steps]
+    guests = [text for text in texts if text.startswith("In a virtual machine or container: ")]
+    assert [step.text in guests[at] for at, step in enumerate(remedy_in_guest("gpu.present/fewer").steps)] == [True] * 2
+    assert texts[: -len(guests)] == [step.text for step in remedy("gpu.present/fewer").steps]

@@ -150,10 +150,13 @@ def test_a_rate_that_would_be_a_finding_is_looked_at_again(
     kernel = gemm(library, "avx2")
     ceiling_s = cpu_compute.PORTS * kernel.ports_operations / 1e10  # ten operations a cycle
     taken = readings(monkeypatch, (ceiling_s, 2 * 256**3 / 0.8e10, ceiling_s), slow)
+    raised = list[int]()
+    monkeypatch.setattr(cpu_compute, "raise_clock", lambda: raised.append(len(taken)))
     until = time.monotonic() + 60
     told = cpu_compute.judge(library, kernel, CPU, least_per_cycle=least_per_cycle, until=until)
     product = msgspec.convert(msgspec.to_builtins(told), Product)
     assert len(taken) == 3 * looked
+    assert raised == list(range(0, 3 * looked, 3))
     assert (product.efficiency > limit("product-of-ceiling").value) is (looked < len(PAUSES_S) or not slow)
     assert (product.wrong, product.noticed) == (0, 25)
 
@@ -176,5 +179,8 @@ def test_a_clock_that_would_be_a_finding_is_looked_at_again(
 ) -> None:
     assert 300 * cpu_compute.CHAIN == 15_000  # of a second
     taken = readings(monkeypatch, (1.0, 1.0, 2.0), slow)
+    raised = list[int]()  # a governor lowers the clock while we wait
+    monkeypatch.setattr(cpu_compute, "raise_clock", lambda: raised.append(len(taken)))
     cpu_compute.clock(library, CPU, least_hz=least_hz, until=time.monotonic() + 60)
     assert len(taken) == 3 * looked
+    assert raised == list(range(0, 3 * looked, 3))
