@@ -3,8 +3,10 @@
     python -m benchmarks.cpu_kernels [--quick] [--stream PATH/stream.c]
 
 Everything runs on one CPU, call by call in turn, so that a noisy moment hits all alike. A group is the best of a few
-calls of each; a ratio is the median over groups, with its quartiles. A series that was disturbed (less than 95 % of the
-CPU, or a ceiling that moved) or that misses its budget is repeated, up to three in all, and the best one counts.
+calls of each; a ratio is the median over groups, with its quartiles. Groups during which the core's other thread was at
+work, as another guest's may be, are left out and made up for, as long as patience lasts. A series that was disturbed
+(less than 95 % of the CPU, too few groups alone on the core, or a ceiling that moved) or that misses its budget is
+repeated, up to three in all, and the best one counts.
 
 OpenBLAS and oneDNN take part where they are installed (`pip install 'amdcheck[bench]'`), limited to the instruction set
 of the kernel beside them: each kernel is measured in a process of its own. Every product of theirs is compared too.
@@ -29,6 +31,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -43,6 +46,7 @@ SERIES = 3
 CALLS = 3  # of each contender in a group
 SIZES = {256: 40, 512: 20, 1024: 8, 2048: 5}  # the groups of each
 QUICK_SIZES = {256: 15, 512: 10}
+PATIENCE_S, QUICK_PATIENCE_S = 20.0, 2.0  # of a series, for groups that have the core alone
 # Least repeats of a slice of the ceiling, some 0.3 ms: a clock that rose only in the pause before does not count.
 PORTS = 60_000
 RESTS = 0.06  # of the time that was worked
@@ -88,12 +92,14 @@ class Series(Struct, frozen=True, kw_only=True):
     rates: dict[str, float]
     ratios: dict[str, Ratio]
     cpu_share: float
+    alone: int  # groups during which the core's other thread rested; only these count, if there are enough
+    groups: int  # that were asked for
     moved: float  # how much the ceiling's groups differ
     attempts: int
 
     @property
     def disturbed(self) -> bool:
-        return self.cpu_share < limit("cpu-share").value or self.moved > STEADY
+        return self.cpu_share < limit("cpu-share").value or self.alone < self.groups or self.moved > STEADY
 
 
 # ---- One kernel, in a process of its own ----
@@ -177,27 +183,56 @@ class Pace:
         return seconds
 
 
-def measured(product: Product, calls: Mapping[str, Call], *, groups: int, attempts: int) -> Series:
-    gemm = product.gemm
+class Group(NamedTuple):
+    """The best rate of each, and the instructions that do nothing which the core began in a cycle between the calls."""
+
+    rates: dict[str, float]
+    issued: float
+
+
+def group_of(everyone: Mapping[str, tuple[Call, int]], library: Library, pace: Pace) -> Group:
+    best = dict.fromkeys(everyone, float("inf"))
+    issued: list[float] = []
+    for _ in range(CALLS):
+        for name, (call, _) in everyone.items():
+            best[name] = min(best[name], pace.timed(call))
+            beside = library.pace()
+            issued.append(0.0 if beside is None else beside.issued)
+    rates = {name: operations / best[name] / 1e9 for name, (_, operations) in everyone.items()}
+    return Group(rates, statistics.quantiles(issued, n=4)[0])
+
+
+def alone(groups: Sequence[Group]) -> list[Group]:
+    least = limit("issued-alone").value * max((group.issued for group in groups), default=0.0)
+    return [group for group in groups if group.issued >= least]
+
+
+def measured(
+    product: Product, calls: Mapping[str, Call], before: list[Group], *, groups: int, attempts: int, patience_s: float
+) -> Series:
+    """`before`: the groups of earlier series, by which too it is known what the core begins alone; with these after."""
+    gemm, library = product.gemm, load()
     everyone: dict[str, tuple[Call, int]] = {name: (call, product.operations) for name, call in calls.items()}
     # As long as a call of ours: a processor may hold its 512-bit pace for a millisecond, and not for long.
     repeats = max(PORTS, int(PORTS * product.run() / gemm.time_ports(PORTS)))
     everyone["ceiling"] = (lambda: gemm.time_ports(repeats), repeats * gemm.ports_operations)
-    rates: dict[str, list[float]] = {name: [] for name in everyone}
-    pace = Pace()
-    for _ in range(groups):
-        best = dict.fromkeys(everyone, float("inf"))
-        for _ in range(CALLS):
-            for name, (call, _) in everyone.items():
-                best[name] = min(best[name], pace.timed(call))
-        for name, (_, operations) in everyone.items():
-            rates[name].append(operations / best[name] / 1e9)
+    pace, until = Pace(), time.monotonic() + patience_s
+    done: list[Group] = []
+    quiet: list[Group] = []
+    while len(quiet) < groups and (len(done) < groups or time.monotonic() < until):
+        done.append(group_of(everyone, library, pace))
+        quiet = [group for group in alone([*before, *done]) if group in done]
+    before += done
+    told = quiet if len(quiet) > 1 else done
+    rates = {name: [group.rates[name] for group in told] for name in everyone}
     ceiling = rates["ceiling"]
     return Series(
         size=product.shape[0],
         rates={name: round(max(each), 1) for name, each in rates.items()},
         ratios={name: over(rates["own"], each) for name, each in rates.items() if name != "own"},
         cpu_share=round(pace.cpu / pace.wall, 3),
+        alone=len(quiet),
+        groups=groups,
         moved=round(1 - min(ceiling) / max(ceiling), 3),
         attempts=attempts,
     )
@@ -209,12 +244,14 @@ def over(ours: Sequence[float], theirs: Sequence[float]) -> Ratio:
     return Ratio(round(statistics.median(ratios), 3), round(low, 3), round(high, 3))
 
 
-def best_series(product: Product, target: Target, *, groups: int, libraries: bool) -> Series:
+def best_series(product: Product, target: Target, *, groups: int, quick: bool) -> Series:
     """The first undisturbed series within the budget, else the best of three."""
-    calls = contenders(product, libraries=libraries)
+    calls = contenders(product, libraries=not quick)
     done: list[Series] = []
+    seen: list[Group] = []
+    patience_s = QUICK_PATIENCE_S if quick else PATIENCE_S
     for attempt in range(1, SERIES + 1):
-        done.append(measured(product, calls, groups=groups, attempts=attempt))
+        done.append(measured(product, calls, seen, groups=groups, attempts=attempt, patience_s=patience_s))
         if not done[-1].disturbed and done[-1].ratios["ceiling"].median >= target.gate:
             break
     return max(done, key=lambda series: (not series.disturbed, series.ratios["ceiling"].median))
@@ -227,7 +264,7 @@ def measure_here(target: Target, *, quick: bool) -> list[Series]:
     if gemm is None:
         return []
     return [
-        best_series(gemm.prepare(m=n, n=n, k=n, seed=n), target, groups=groups, libraries=not quick)
+        best_series(gemm.prepare(m=n, n=n, k=n, seed=n), target, groups=groups, quick=quick)
         for n, groups in (QUICK_SIZES if quick else SIZES).items()
     ]
 

@@ -134,6 +134,19 @@ class ComputeSelfTest(Group, frozen=True, kw_only=True):
     nominal_hz: Value[float]  # what the firmware calls the processor's nominal clock
     per_cycle: dict[str, float]  # operations a cycle that the processor's series is built for, by instruction set
 
+    @property
+    def most_issued(self) -> float | None:
+        """Instructions that the core began in a cycle while it was most alone; None where nobody looked."""
+        products = [run.result for run in (self.products.or_none() or {}).values() if run.result is not None]
+        told = (reading.issued for product in products for reading in (product.reading, product.ceiling))
+        return max((issued for issued in told if issued is not None), default=None)
+
+    def beside_other_thread(self, product: Product) -> Reading | None:
+        """A reading of the product during which the core's other thread was at work, None where there is none."""
+        most, told = self.most_issued, (product.reading, product.ceiling)
+        least = 0.0 if most is None else limit("issued-alone").value * most
+        return next((one for one in told if one.issued is not None and one.issued < least), None)
+
     @classmethod
     def read(cls, host: Host, cpu: Cpu, expect: Expectations) -> ComputeSelfTest:
         offered = cpu.flags.parse(offered_sets)

@@ -16,6 +16,7 @@ Share = Annotated[float, Meta(ge=0, le=1)]
 SHOWN = Meta(max_length=64)  # what is told one by one
 PER_CPU = Meta(max_length=8192)  # as many CPUs as Linux can be built for on x86-64
 Time = Annotated[float, Meta(ge=0, lt=1e9)]  # in seconds, or none
+PerCycle = Annotated[float, Meta(gt=0, lt=1e6)]
 
 
 class Reading(Struct, frozen=True, kw_only=True):
@@ -23,7 +24,8 @@ class Reading(Struct, frozen=True, kw_only=True):
 
     `cpu_share`: CPU time over wall time of the attempt; `involuntary`: times that the thread was taken off its CPU;
     `stolen_s`: what the hypervisor took from that CPU meanwhile, None where /proc/stat does not say; `cycle_s`: seconds
-    of a cycle of the core, by chains between the slices, None where none were run.
+    of a cycle of the core, and `issued`: instructions that it began in one when they had nothing to do, between the
+    slices, None where that was not looked at.
     """
 
     best_s: Seconds
@@ -34,6 +36,7 @@ class Reading(Struct, frozen=True, kw_only=True):
     involuntary: Number
     stolen_s: Time | None
     cycle_s: Seconds | None
+    issued: PerCycle | None = None  # recordings of before 2026-12 have none
 
     def __post_init__(self) -> None:
         if self.best_s > self.median_s:

@@ -92,7 +92,7 @@ class _Walk:
             lost += position != base + LINE * line
             return took
 
-        reading = read(walk, cycle_s=self._library.cycle_s, budget_s=BUDGET_S)
+        reading = read(walk, pace=self._library.pace, budget_s=BUDGET_S)
         return {"bytes": size, "pages": self._pages, "hops": hops, "lost": lost, "reading": reading}
 
 

@@ -155,9 +155,9 @@ def judge(library: Library, gemm: Gemm, cpu: int, *, least_per_cycle: float, unt
     def look() -> Reading:
         """The product, between two looks at the ceiling."""
         raise_clock()
-        before = read(ceiling, cycle_s=library.cycle_s, budget_s=0.004)
-        reading = read(multiply, cycle_s=library.cycle_s)
-        after = read(ceiling, cycle_s=library.cycle_s, budget_s=0.004)
+        before = read(ceiling, pace=library.pace, budget_s=0.004)
+        reading = read(multiply, pace=library.pace)
+        after = read(ceiling, pace=library.pace, budget_s=0.004)
         ceilings.append(min(before, after, key=lambda one: one["best_s"]))
         return reading
 

@@ -6,6 +6,7 @@ import ctypes
 import os
 from collections.abc import Sequence
 from importlib.resources import as_file, files
+from typing import NamedTuple
 
 from amdcheck.selftest.buffer import Buffer, Pages
 
@@ -143,7 +144,17 @@ class Difference(ctypes.Structure):
     want: int
 
 
-_CYCLE_REPEATS = 20
+class Pace(NamedTuple):
+    """Seconds of a cycle of the core, and how many instructions that do nothing it began in one.
+
+    Those are fewer while the other thread of the core works, be it another guest's, of which nothing else tells.
+    """
+
+    cycle_s: float
+    issued: float
+
+
+_CYCLE_REPEATS, _NOPS_REPEATS = 20, 100
 PATTERNS = (
     "walking-one",
     "walking-zero",
@@ -179,10 +190,13 @@ class Library:
         """Seconds for `repeats` times 300 dependent additions of registers, one cycle each; None: no such loop."""
         return _known(self._library.amdcheck_time_add(repeats))
 
-    def cycle_s(self) -> float | None:
-        """Seconds of a cycle of this CPU now, by a chain of a microsecond or two; None: no such loop."""
-        seconds = self.time_imul(_CYCLE_REPEATS)
-        return None if seconds is None else seconds / (300 * _CYCLE_REPEATS)
+    def pace(self) -> Pace | None:
+        """This CPU's clock and front end now, by a microsecond or two of each; None: no such loops."""
+        chain, nops = self.time_imul(_CYCLE_REPEATS), _known(self._library.amdcheck_time_nops(_NOPS_REPEATS))
+        if chain is None or nops is None:
+            return None
+        cycle_s = chain / (300 * _CYCLE_REPEATS)
+        return Pace(cycle_s, 100 * _NOPS_REPEATS * cycle_s / nops)
 
     def triad_operands(self, b: int, c: int, count: int) -> None:
         """Fill two arrays of `count` doubles with integers."""
@@ -295,6 +309,7 @@ def _declare(library: ctypes.CDLL) -> None:
         ("time_ports", seconds, (pointer, size)),
         ("time_imul", seconds, (size,)),
         ("time_add", seconds, (size,)),
+        ("time_nops", seconds, (size,)),
         ("time_loads", seconds, (count, pointer, count, count)),
         ("time_triad", seconds, (number, pointer, pointer, pointer, seconds, size, place)),
         ("triad_operands", None, (pointer, pointer, size)),

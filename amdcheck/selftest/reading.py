@@ -17,6 +17,7 @@ from typing import NamedTuple, TypedDict, TypeVar
 from amdcheck.host.protocol import LEAST
 from amdcheck.knowledge.selftests import limit
 from amdcheck.selftest import stat
+from amdcheck.selftest.library import Pace
 
 T = TypeVar("T")
 
@@ -55,7 +56,8 @@ class Reading(TypedDict):
 
     `cpu_share`: CPU time over wall time of the whole attempt; `involuntary`: times that the thread was taken off;
     `stolen_s`: what the hypervisor took from this CPU meanwhile, None where /proc/stat does not say; `cycle_s`: seconds
-    of a cycle of the core, by chains between the slices, None where none were run.
+    of a cycle of the core, and `issued`: instructions that it began in one when they had nothing to do, between the
+    slices, None where that was not looked at.
     """
 
     best_s: float
@@ -66,21 +68,22 @@ class Reading(TypedDict):
     involuntary: int
     stolen_s: float | None
     cycle_s: float | None
+    issued: float | None
 
 
 def read(
-    piece: Callable[[], float], *, cycle_s: Callable[[], float | None] | None = None, budget_s: float = BUDGET_S
+    piece: Callable[[], float], *, pace: Callable[[], Pace | None] | None = None, budget_s: float = BUDGET_S
 ) -> Reading:
     """Repeat `piece`, which returns its seconds, until the budget is spent; again while the attempt was disturbed.
 
     The first slice warms up and does not count. Of several attempts the least disturbed one is told, with the shortest
-    slice of them all. With `cycle_s` (Library.cycle_s) the clock is taken beside each slice.
+    slice of them all. With `pace` (Library.pace) the clock and the front end are looked at beside each slice.
     """
     undisturbed = limit("cpu-share").value
     piece()
     done: list[Reading] = []
     for number in range(1, ATTEMPTS + 1):
-        done.append(_attempt(piece, cycle_s, budget_s, number))
+        done.append(_attempt(piece, pace, budget_s, number))
         if done[-1]["cpu_share"] >= undisturbed:
             break
     least = max(done, key=lambda reading: reading["cpu_share"])
@@ -132,16 +135,15 @@ def share_of(*readings: Reading) -> float:
 
 
 def _attempt(
-    piece: Callable[[], float], cycle_s: Callable[[], float | None] | None, budget_s: float, number: int
+    piece: Callable[[], float], pace: Callable[[], Pace | None] | None, budget_s: float, number: int
 ) -> Reading:
     stolen, switched = _stolen_s(), resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw
     cpu, wall = time.thread_time(), time.perf_counter()
-    slices, cycles = list[float](), list[float]()
+    slices, paces = list[float](), list[Pace]()
     while len(slices) < LEAST_SLICES or time.perf_counter() - wall < budget_s:
         slices.append(piece())
-        cycle = None if cycle_s is None else cycle_s()
-        if cycle is not None:
-            cycles.append(cycle)
+        if pace is not None and (now := pace()) is not None:
+            paces.append(now)
     # At once: what it costs to read /proc/stat of hundreds of CPUs is none of the slices' CPU time.
     took, cpu = time.perf_counter() - wall, time.thread_time() - cpu
     switched = resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw - switched
@@ -154,7 +156,8 @@ def _attempt(
         "cpu_share": min(1.0, cpu / took),
         "involuntary": switched,
         "stolen_s": None if stolen is None or later is None else max(0.0, later - stolen),
-        "cycle_s": min(cycles, default=None),
+        "cycle_s": min((one.cycle_s for one in paces), default=None),
+        "issued": statistics.median(one.issued for one in paces) if paces else None,
     }
 
 

@@ -109,6 +109,7 @@ def _attempt(
         "involuntary": resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw - switched,
         "stolen_s": None,
         "cycle_s": None,
+        "issued": None,
     }
 
 

@@ -340,4 +340,5 @@ def _reading(workers: Sequence[Sequence[Record]], *, stolen: float | None) -> Re
         "involuntary": sum(worker["involuntary"] for worker in best),
         "stolen_s": stolen,
         "cycle_s": None,
+        "issued": None,
     }

@@ -30,9 +30,9 @@ def gemm_fp32(test: ComputeSelfTest) -> Iterator[Finding]:
 
     below-ceiling: the product reaches less than 0.4 of its ceiling; alone on a core 0.78 to 0.98 were measured. The
     loop lives in the first two caches, which do not give what they should: see that the prefetchers are not switched
-    off in the BIOS. Another thread on the core slows product and ceiling alike. below-table: the ports give less than
-    the series has. In a virtual machine somebody else computes on this core; on bare metal look for a sibling thread
-    that is busy.
+    off in the BIOS. below-table: the ports give less than the series has. In a virtual machine somebody else computes
+    on this core; on bare metal look for a sibling thread that is busy. Neither is said where the core began fewer
+    instructions a cycle than it can: then its other thread was at work, and had its part of the caches and ports.
 
     Source: ceilings measured beside; issue widths from AMD's software optimization guides by way of the EPYC table.
     """

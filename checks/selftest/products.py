@@ -108,8 +108,8 @@ def _computed(
             actual=f"{product.noticed} of {product.planted}",
             remedy=remedy(f"{check}/not-noticed"),
         )
-    seen = (words, planted, where, *_rates(source, product))
-    slow = _slow(product, per_cycle)
+    seen = (words, planted, where, *_rates(source, product), *_other_thread(source, test, product))
+    slow = _slow(product, per_cycle) if test.beside_other_thread(product) is None else None
     if slow is not None:
         outcome, message = slow
         return warned(
@@ -146,6 +146,15 @@ def _rates(source: str, product: Product) -> tuple[Evidence, ...]:
     told = f"{product.rate / 1e9:.1f} of {product.ceiling_rate / 1e9:.1f} billion operations a second"
     size = " x ".join(map(str, product.shape))
     return disturbed or (shown(source, told, note=f"product of {size}, of the ceiling beside it", volatile=True),)
+
+
+def _other_thread(source: str, test: ComputeSelfTest, product: Product) -> tuple[Evidence, ...]:
+    """Why no rate is judged, where the core's other thread was at work, for this machine or for another guest."""
+    beside = test.beside_other_thread(product)
+    if beside is None:
+        return ()
+    told = f"not judged: the core began {beside.issued:.1f} instructions a cycle, and {test.most_issued:.1f} when alone"
+    return (shown(source, told, note="its other thread was at work", volatile=True),)
 
 
 def _metrics(product: Product) -> tuple[Metric, ...]:

@@ -113,6 +113,33 @@ def test_the_rate_that_was_not_disturbed_is_told(disturbed: str, left: set[str])
     assert set(metrics(finding)) == left
 
 
+@pytest.mark.parametrize("measured", ["reading", "ceiling"])
+def test_a_rate_that_the_core_s_other_thread_took_part_of_is_told_and_not_judged(measured: str) -> None:
+    """A fifth of the ports, but the front end began half as much beside one of the two."""
+    test = read_fact(ComputeSelfTest, compose(TURIN, "products-below-ceiling").host)
+    product = (test.products.or_none() or {})["fma"].result
+    assert product is not None
+    shared = replace(product, **{measured: replace(getattr(product, measured), issued=2.9)})
+    changed = replace(test, products=with_product(test, "fma", shared))
+    assert changed.beside_other_thread(shared) == getattr(shared, measured)
+    finding = judged_with(changed)[0]
+    assert (finding.id, finding.status) == ("selftest.cpu.gemm-fp32/ok", "pass")
+    told = [e for e in finding.evidence if e.note == "its other thread was at work"]
+    assert [(e.value, e.volatile) for e in told] == [
+        ("not judged: the core began 2.9 instructions a cycle, and 5.9 when alone", True)
+    ]
+    assert metrics(finding)["of-ceiling"] == pytest.approx(0.2)
+
+
+def test_recordings_of_before_the_front_end_was_looked_at_are_judged() -> None:
+    test = read_fact(ComputeSelfTest, compose(TURIN, "products-below-ceiling").host)
+    product = (test.products.or_none() or {})["fma"].result
+    assert product is not None
+    blind = {name: replace(getattr(product, name), issued=None) for name in ("reading", "ceiling")}
+    old = replace(test, products=with_product(test, "fma", replace(product, **blind)))
+    assert judged_with(old)[0].id == "selftest.cpu.gemm-fp32/below-ceiling"
+
+
 @pytest.mark.parametrize("check", [*PRODUCTS, "selftest.cpu.clock", "selftest.cpu.int8-exact"])
 def test_busy_cpus_are_left_alone(check: str) -> None:
     (finding,) = judge(check, compose(TURIN, "every-cpu-in-use").host)

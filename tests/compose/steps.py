@@ -43,4 +43,5 @@ def reading(plan: Plan, seconds: float, *, has_clock: bool = True) -> dict[str, 
         "involuntary": 4 if disturbed else 0,
         "stolen_s": 0.0,
         "cycle_s": 1 / clock_hz(plan) if has_clock else None,
+        "issued": 5.9 if has_clock else None,
     }

@@ -122,6 +122,7 @@ def readings(monkeypatch: pytest.MonkeyPatch, seconds: tuple[float, float, float
             "involuntary": 0,
             "stolen_s": None,
             "cycle_s": 1e-9,
+            "issued": 5.0,
         }
 
     monkeypatch.setattr(cpu_compute, "read", told)

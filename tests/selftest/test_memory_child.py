@@ -504,6 +504,7 @@ def look(*medians: float, best: float = 1e-9, share: float = 1.0) -> dict[str, A
         "involuntary": 0,
         "stolen_s": None,
         "cycle_s": None,
+        "issued": None,
     }
     distances = [{"bytes": 8 << at, "reading": {**reading, "median_s": m}} for at, m in enumerate(medians)]
     found = {"compared": 6, "wrong": 0, "planted": 2, "noticed": 2}

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from amdcheck.selftest import reading, stat
+from amdcheck.selftest.library import Pace
 from amdcheck.selftest.reading import (
     DISTURBED_LOOKS,
     PAUSES_S,
@@ -54,12 +55,16 @@ def test_the_shortest_slice_is_told_and_the_first_one_does_not_count() -> None:
     assert told["slices"] >= reading.LEAST_SLICES
 
 
-def test_the_clock_is_taken_beside_every_slice_and_the_shortest_cycle_is_told() -> None:
-    cycles = iter([3e-10, 2e-10, 5e-10] * 100)
-    told = read(lambda: spin(0.001), cycle_s=lambda: next(cycles), budget_s=0.006)
+def test_the_pace_is_taken_beside_every_slice_the_shortest_cycle_and_what_was_mostly_begun_in_one_are_told() -> None:
+    paces = iter([Pace(3e-10, 5.0), Pace(2e-10, 3.0), Pace(5e-10, 3.2)] * 100)
+    told = read(lambda: spin(0.001), pace=lambda: next(paces), budget_s=0.006)
     assert told["cycle_s"] == 2e-10
-    assert read(lambda: spin(0.001), cycle_s=lambda: None, budget_s=0.003)["cycle_s"] is None  # no such loops
-    assert read(lambda: spin(0.001), budget_s=0.003)["cycle_s"] is None
+    assert told["issued"] == pytest.approx(3.2, abs=0.21)
+    for none in (
+        read(lambda: spin(0.001), pace=lambda: None, budget_s=0.003),
+        read(lambda: spin(0.001), budget_s=0.003),
+    ):
+        assert (none["cycle_s"], none["issued"]) == (None, None)
 
 
 def test_steal_is_told_of_every_cpu_that_has_the_column() -> None:

@@ -91,6 +91,9 @@ AMDCHECK_API double amdcheck_time_ports(const struct amdcheck_gemm *gemm, uint64
 AMDCHECK_API double amdcheck_time_imul(uint64_t repeats);
 AMDCHECK_API double amdcheck_time_add(uint64_t repeats);
 
+/* Seconds for `repeats` times 100 instructions that do nothing. */
+AMDCHECK_API double amdcheck_time_nops(uint64_t repeats);
+
 /* Seconds for reading `bytes` (a multiple of 8 * width) from `base`, `passes` times, by loads of `width` bytes: 16, 32
  * (AVX) or 64 (AVX-512F). -1 when this library has no such loads. */
 AMDCHECK_API double amdcheck_time_loads(uint32_t width, const void *base, uint32_t bytes, uint32_t passes);

@@ -28,6 +28,15 @@ double amdcheck_time_add(uint64_t repeats) {
     return amdcheck_seconds() - start;
 }
 
+/* Instructions that do nothing. How many of them a core begins in a cycle is up to its front end alone, which its two
+ * threads share: there are fewer while the other one works, even where it leaves the ports free. */
+double amdcheck_time_nops(uint64_t repeats) {
+    const double start = amdcheck_seconds();
+    for (uint64_t i = 0; i < repeats; i++)
+        __asm__ volatile(HUNDRED("nopl (%%rax)") : :);
+    return amdcheck_seconds() - start;
+}
+
 /* Twelve accumulators that do not wait for each other. Register 15 is both factors, 14 and 13 are scratch. */
 #define TWELVE ".irp r,0,1,2,3,4,5,6,7,8,9,10,11\n\t"
 #define PORTS(name, isa, setup, body)                                                                                  \

@@ -9,6 +9,8 @@
  *   SETUP               what STEP needs in registers before the first step
  *   XOR, ADD            the instructions that flip bits of an accumulator and add to it
  *   CLOBBERS            every vector register
+ *   TALL                if the rows of c are too many to be fetched at once: they would fill the buffers that wait for
+ *                       memory, and a and b wait behind them
  *
  * All of it is assembly, from the first step to the store: no compiler can move an accumulator out of its register, and
  * which instructions are judged does not depend on who built the library.
@@ -35,19 +37,28 @@
     "add %[row], %[d]\n\t"
 #define TOUCH_ROW(i, low, high) "prefetcht0 (%[d])\n\tprefetcht0 " TEXT(BYTES) "(%[d])\n\tadd %[row], %[d]\n\t"
 
+#ifdef TALL
+#define TOUCH_FIRST(i, low, high)
+#define TOUCH_MEANWHILE TOUCH_ROW(0, 0, 1) /* a row each quad, and then those of the next tiles, which lie below */
+#else
+#define TOUCH_FIRST TOUCH_ROW
+#define TOUCH_MEANWHILE
+#endif
+
 #define DEFINE_TILE(NAME, EACH_ROW)                                                                                    \
 TARGET static void NAME(uint64_t steps, const uint32_t *a, const uint32_t *b, uint32_t *c, uint64_t row_bytes,         \
                         uint64_t add, const uint32_t *mask) {                                                          \
     uint32_t *d = c;                                                                                                   \
     uint64_t quads = steps / 4;                                                                                        \
     __asm__ volatile(                                                                                                  \
-        EACH_ROW(CLEAR) SETUP EACH_ROW(TOUCH_ROW)                                                                      \
+        EACH_ROW(CLEAR) SETUP EACH_ROW(TOUCH_FIRST)                                                                    \
         ".p2align 5\n"                                                                                                 \
         "1:\n\t"                                                                                                       \
         LOAD_B(0) EACH_ROW(STEP_0)                                                                                     \
         LOAD_B(1) EACH_ROW(STEP_1)                                                                                     \
         LOAD_B(2) EACH_ROW(STEP_2)                                                                                     \
         LOAD_B(3) EACH_ROW(STEP_3)                                                                                     \
+        TOUCH_MEANWHILE                                                                                                \
         "add $4*4, %[a]\n\t"                                                                                           \
         "add $4*2*" TEXT(BYTES) ", %[b]\n\t"                                                                           \
         "dec %[quads]\n\t"                                                                                             \
@@ -99,4 +110,7 @@ DEFINE_TILE(SHORT_TILE, ROWS_4)
 #undef STORE_ROW
 #undef ADD_ROW
 #undef TOUCH_ROW
+#undef TOUCH_FIRST
+#undef TOUCH_MEANWHILE
+#undef TALL
 #undef DEFINE_TILE

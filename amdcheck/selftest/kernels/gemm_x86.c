@@ -104,6 +104,7 @@
 #define XOR "vpxord"
 #define ADD "vaddps"
 #define CLOBBERS CLOBBERS_32
+#define TALL
 #include "gemm_tile.inc.h"
 #endif
 
@@ -121,6 +122,7 @@
 #define XOR "vpxord"
 #define ADD "vpaddd"
 #define CLOBBERS CLOBBERS_32
+#define TALL
 #include "gemm_tile.inc.h"
 #endif
 
@@ -138,6 +140,7 @@
 #define XOR "vpxord"
 #define ADD "vaddps"
 #define CLOBBERS CLOBBERS_32
+#define TALL
 #include "gemm_tile.inc.h"
 #endif
 

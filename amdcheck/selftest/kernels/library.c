@@ -26,6 +26,7 @@ double amdcheck_time_triad(int32_t non_temporal, double *a, const double *b, con
 
 double amdcheck_time_imul(uint64_t repeats) { return (void)repeats, -1; }
 double amdcheck_time_add(uint64_t repeats) { return (void)repeats, -1; }
+double amdcheck_time_nops(uint64_t repeats) { return (void)repeats, -1; }
 double amdcheck_time_ports(const struct amdcheck_gemm *gemm, uint64_t repeats) { return (void)gemm, (void)repeats, -1; }
 
 void amdcheck_cpuid(uint32_t leaf, uint32_t subleaf, uint32_t registers[4]) {
