@@ -12,8 +12,9 @@ from amdcheck.facts.cpu import Cpu, nominal_hz
 from amdcheck.facts.platform import Platform
 from amdcheck.facts.readings import SHOWN, Amount, Number, Seconds
 from amdcheck.facts.registry import fact
+from amdcheck.host.asked import ALLOW_BUSY, LEAST, asked_for
 from amdcheck.host.processes import signal_name
-from amdcheck.host.protocol import ALLOW_BUSY, LEAST, Host, SelfTest, SelfTestResult, asked_for
+from amdcheck.host.protocol import Host, SelfTest, SelfTestResult
 from amdcheck.knowledge.isa import InstructionSet, isa_table
 from amdcheck.knowledge.selftests import limit
 from amdcheck.model.expectations import Expectations

@@ -9,6 +9,7 @@ from typing import Annotated, Literal, Union
 
 from msgspec import Meta, Struct, field
 
+from amdcheck.host.asked import asked_for
 from amdcheck.host.processes import Stuck
 from amdcheck.host.protocol import (
     CommandResult,
@@ -18,7 +19,6 @@ from amdcheck.host.protocol import (
     Stat,
     SystemAnswers,
     UdevDevice,
-    asked_for,
 )
 from amdcheck.model.expectations import Expectations, Level
 from amdcheck.model.value import Reason

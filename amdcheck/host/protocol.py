@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Literal, Protocol
 
 from msgspec import Struct
@@ -87,17 +87,6 @@ class CommandResult(Struct, frozen=True, kw_only=True):
     timed_out: bool
     truncated: bool = False  # output beyond the cap was dropped
     stuck: tuple[str, ...] = ()  # children that SIGKILL did not end: "pid 123 (wchan)"
-
-
-# Among the parameters of a self-test: it may use CPUs that are in use; and NAME=RATE, below which a rate would be a
-# finding, so that it is looked at again.
-ALLOW_BUSY = "allow-busy"
-LEAST = "least:"
-
-
-def asked_for(params: Iterable[str]) -> tuple[str, ...]:
-    """What is measured, without the words that say how: those are no part of the key by which it is recorded."""
-    return tuple(word for word in params if word != ALLOW_BUSY and not word.startswith(LEAST))
 
 
 class SelfTest(Struct, frozen=True, kw_only=True):

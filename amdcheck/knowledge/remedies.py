@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from amdcheck.knowledge.distributions import Manager, distributions, manager_of
-from amdcheck.knowledge.tables import read_toml
+from amdcheck.knowledge.raw import read_toml
 from amdcheck.model.finding import Action, Owner, Remedy, Status, Step
 
 # What a value must look like to enter a command, by the type that the template names.

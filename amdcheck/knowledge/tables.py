@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from datetime import date
-from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import msgspec
 from msgspec import Struct
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from amdcheck.knowledge.raw import read_toml
 
 T = TypeVar("T")
-
-_HERE = Path(__file__).parent
 
 Confidence = Literal["verified", "one-source", "unverified"]
 
@@ -30,12 +23,6 @@ class Row(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     source: str
     confidence: Confidence
-
-
-def read_toml(name: str) -> dict[str, Any]:
-    """The raw table `name`.toml of this package."""
-    # Not importlib.resources: it costs as much as reading all tables, and the tables always lie beside this module.
-    return tomllib.loads(_HERE.joinpath(f"{name}.toml").read_text(encoding="utf-8"))
 
 
 def load(name: str, kind: type[T]) -> T:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from functools import partial
 
-from amdcheck.host.protocol import ALLOW_BUSY
+from amdcheck.host.asked import ALLOW_BUSY
 from amdcheck.selftest.buffer import Buffer
 from amdcheck.selftest.idle import Busy, idle_cpus, one_a_core
 from amdcheck.selftest.isolate import Record, all_ended, started

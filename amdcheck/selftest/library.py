@@ -5,9 +5,9 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Sequence
-from importlib.resources import as_file, files
 from typing import NamedTuple
 
+from amdcheck import selftest
 from amdcheck.selftest.buffer import Buffer, Pages
 
 NAME = "libamdcheck_kernels.so"
@@ -335,14 +335,14 @@ def load() -> Library:
 
     Raises LibraryMissing where the package was installed without a compiler, or the library does not load here.
     """
-    resource = files("amdcheck.selftest") / NAME
-    if not resource.is_file():
+    # Not importlib.resources: it takes as long to start as a kernel runs.
+    path = next((path for folder in selftest.__path__ if os.path.isfile(path := os.path.join(folder, NAME))), None)
+    if path is None:
         raise LibraryMissing(
             f"amdcheck was installed without its native kernels for {os.uname().machine}: "
             "no C compiler was there; install one and reinstall amdcheck"
         )
-    with as_file(resource) as path:
-        try:
-            return Library(str(path))
-        except (OSError, AttributeError) as error:
-            raise LibraryMissing(f"the native kernels do not load: {error}") from error
+    try:
+        return Library(path)
+    except (OSError, AttributeError) as error:
+        raise LibraryMissing(f"the native kernels do not load: {error}") from error

@@ -14,10 +14,10 @@ import time
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, TypedDict, TypeVar
 
-from amdcheck.host.protocol import LEAST
-from amdcheck.knowledge.selftests import limit
+from amdcheck.host.asked import LEAST
 from amdcheck.selftest import stat
 from amdcheck.selftest.library import Pace
+from amdcheck.selftest.limits import limit
 
 T = TypeVar("T")
 
@@ -79,7 +79,7 @@ def read(
     The first slice warms up and does not count. Of several attempts the least disturbed one is told, with the shortest
     slice of them all. With `pace` (Library.pace) the clock and the front end are looked at beside each slice.
     """
-    undisturbed = limit("cpu-share").value
+    undisturbed = limit("cpu-share")
     piece()
     done: list[Reading] = []
     for number in range(1, ATTEMPTS + 1):
@@ -131,7 +131,7 @@ def looks(measure: Callable[[], T], judge: Callable[[T], Judged], *, until: floa
 
 def share_of(*readings: Reading) -> float:
     """The least share of the CPU that one of them got, against the least of an undisturbed one."""
-    return min(reading["cpu_share"] for reading in readings) / limit("cpu-share").value
+    return min(reading["cpu_share"] for reading in readings) / limit("cpu-share")
 
 
 def _attempt(

@@ -9,11 +9,11 @@ import time
 from collections.abc import Sequence
 from itertools import combinations
 
-from amdcheck.knowledge.selftests import limit
 from amdcheck.selftest.buffer import Buffer
 from amdcheck.selftest.idle import known_core
 from amdcheck.selftest.isolate import Record
 from amdcheck.selftest.library import Library
+from amdcheck.selftest.limits import limit
 from amdcheck.selftest.reading import Judged, Reading, judged, looks
 
 DISTANCES = (8, 64, 128)
@@ -54,7 +54,7 @@ def _judged(look: Record) -> Judged:
     readings = [distance["reading"] for distance in look["distances"]]
     factor = readings[0]["median_s"] / readings[-1]["median_s"]
     share = min(reading["cpu_share"] for reading in readings)
-    return judged(share / limit("sharing-cpu-share").value, factor / limit("sharing-factor").value)
+    return judged(share / limit("sharing-cpu-share"), factor / limit("sharing-factor"))
 
 
 def _look(library: Library, cpus: tuple[int, int]) -> Record:
@@ -77,7 +77,7 @@ def _reading(
     library: Library, cpus: tuple[int, int], counters: tuple[ctypes.c_uint64, ctypes.c_uint64], found: dict[str, int]
 ) -> Reading:
     """The least disturbed of some attempts."""
-    undisturbed, readings = limit("sharing-cpu-share").value, []
+    undisturbed, readings = limit("sharing-cpu-share"), []
     for number in range(1, ATTEMPTS + 1):
         readings.append(_attempt(library, cpus, counters, found, number))
         if readings[-1]["cpu_share"] >= undisturbed:

@@ -14,10 +14,10 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from amdcheck.knowledge.selftests import limit
 from amdcheck.selftest.buffer import Buffer
 from amdcheck.selftest.isolate import Ended, Record
 from amdcheck.selftest.library import Library, LibraryMissing
+from amdcheck.selftest.limits import limit
 from amdcheck.selftest.reading import TELL_AT_ONCE, UNDISTURBED, Judged, Reading, judged, looks, pin, share_of
 from amdcheck.selftest.room import needed, room_on_node
 from amdcheck.selftest.together import Start, together
@@ -31,6 +31,7 @@ LEAST_CHUNKS = 4  # of a window; with fewer, as in an emulator, what is cut off 
 OFFSETS = (0, 21 * 64, 42 * 64)
 BYTES_MOVED = 24  # of one element, as STREAM counts: what is read and written, not what the cache line costs beside
 AMOUNT = 1e9  # bytes; a reading tells the seconds for as many
+VERIFIED = 8 << 20  # bytes of an array that each kind of stores writes once more for itself, to be compared
 PLANT_WITHIN = 4096  # the first elements, among which some are planted wrong
 SHOWN = 8
 LOOK_WITHIN = 0.5  # of the deadline, looks may last
@@ -128,12 +129,12 @@ class _Arrays:
         self.size = size
         self.written = 0  # bytes of a that the windows have written
         self.count = size // 8
-        self.poison()
+        self.poison(size)
         library.triad_operands(self.b, self.c, self.count)
 
-    def poison(self) -> None:
+    def poison(self, size: int) -> None:
         """What is not written is not right."""
-        ctypes.memset(self.a, 0xA5, self.size)
+        ctypes.memset(self.a, 0xA5, size)
 
     def run(self, *, non_temporal: bool, offset: int = 0, size: int = CHUNK, wrong: int = -1) -> None:
         took = self._library.time_triad(
@@ -173,15 +174,16 @@ class _Arrays:
         return told
 
     def verify(self) -> Record:
-        """What the windows wrote, then both kinds of stores over the whole array, every element compared; then errors
-        are planted.
+        """All that the windows wrote, then each kind of stores alone over the first part, every element compared; then
+        errors are planted.
         """
         found: Record = {"compared": 0, "wrong": 0, "first_wrong": [], "planted": 0, "noticed": 0}
         self._compare(found, min(self.written, self.size) // 8)
         for kind in (False, True):
-            self.poison()
-            self.run(non_temporal=kind, size=self.size)
-            self._compare(found, self.count)
+            size = min(self.size, VERIFIED)
+            self.poison(size)
+            self.run(non_temporal=kind, size=size)
+            self._compare(found, size // 8)
             within = min(PLANT_WITHIN, self.count)
             for place in (0, 13, within // 2 + 6, within - 1):
                 self.run(non_temporal=kind, size=8 * within, wrong=place)
@@ -267,7 +269,7 @@ def _judged_nodes(nodes: Sequence[Record]) -> Judged:
         return Judged(0.0, 0.0)  # nothing was moved in time
     rate = {node["node"]: 1 / node["streaming"]["best_s"] for node in told}
     rates = [
-        rate[node["node"]] / statistics.median(alike) / limit("node-of-siblings").value
+        rate[node["node"]] / statistics.median(alike) / limit("node-of-siblings")
         for node in told
         if (alike := [rate[n["node"]] for n in told if n is not node and len(n["cpus"]) == len(node["cpus"])])
     ]
@@ -281,7 +283,7 @@ def _judged_cells(cells: Sequence[Record]) -> Judged:
     took = {pair: reading["best_s"] for pair, reading in readings.items()}
     of_local = [seconds / took[cpu, cpu] for (cpu, node), seconds in took.items() if cpu != node]
     share = share_of(*readings.values()) if readings else UNDISTURBED
-    return judged(share, limit("remote-of-local").value * min(of_local, default=1.0))
+    return judged(share, limit("remote-of-local") * min(of_local, default=1.0))
 
 
 def _cell(cpu: int, memory: int, end: Ended, stolen: float | None) -> Record:

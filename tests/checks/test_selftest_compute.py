@@ -8,7 +8,8 @@ from msgspec.structs import replace
 from amdcheck.engine.registry import all_checks
 from amdcheck.facts.cpu_compute import FULL_RANGE, ComputeSelfTest, Product, ProductRun
 from amdcheck.facts.cpu_cores import CoresSelfTest
-from amdcheck.host.protocol import LEAST, SelfTest, SelfTestResult, asked_for
+from amdcheck.host.asked import LEAST, asked_for
+from amdcheck.host.protocol import SelfTest, SelfTestResult
 from amdcheck.host.snapshot import SnapshotHost
 from amdcheck.knowledge.selftests import limit
 from amdcheck.model.expectations import Expectations
