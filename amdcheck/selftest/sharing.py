@@ -100,6 +100,7 @@ def _attempt(
         shares.append((time.process_time() - cpu) / (2 * (time.perf_counter() - wall)))
         found["compared"] += 2
         found["wrong"] += sum(counter.value != INCREMENTS for counter in counters)
+    pace = library.pace()  # of the first CPU, to which this thread is pinned since it counted there
     return {
         "best_s": min(slices),
         "median_s": statistics.median(slices),
@@ -108,8 +109,8 @@ def _attempt(
         "cpu_share": min(1.0, statistics.median(shares)),
         "involuntary": resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw - switched,
         "stolen_s": None,
-        "cycle_s": None,
-        "issued": None,
+        "cycle_s": None if pace is None else pace.cycle_s,
+        "issued": None if pace is None else pace.issued,
     }
 
 

@@ -156,6 +156,7 @@ class _Arrays:
             begin, end = first + number * WINDOW_S, first + (number + 1) * WINDOW_S
             moved, chunks = 0.0, 0
             cpu, switched = time.thread_time(), resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw
+            pace = self._library.pace()
             while (now := time.monotonic()) < end:
                 self.run(non_temporal=kind, offset=offset)
                 self.written = max(self.written, offset + CHUNK)
@@ -169,6 +170,8 @@ class _Arrays:
                     "moved": moved if chunks >= LEAST_CHUNKS else 0.0,
                     "cpu_s": min(time.thread_time() - cpu, WINDOW_S),
                     "involuntary": resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw - switched,
+                    "cycle_s": None if pace is None else pace.cycle_s,
+                    "issued": None if pace is None else pace.issued,
                 }
             )
         return told
@@ -333,6 +336,8 @@ def _reading(workers: Sequence[Sequence[Record]], *, stolen: float | None) -> Re
     if not moved or max(moved) <= 0:
         return None
     best = windows[moved.index(max(moved))]
+    cycles = [worker["cycle_s"] for worker in best if worker["cycle_s"] is not None]
+    issued = [worker["issued"] for worker in best if worker["issued"] is not None]
     return {
         "best_s": AMOUNT * WINDOW_S / max(moved),
         "median_s": AMOUNT * WINDOW_S / max(statistics.median(moved), 1.0),
@@ -341,6 +346,6 @@ def _reading(workers: Sequence[Sequence[Record]], *, stolen: float | None) -> Re
         "cpu_share": min(1.0, sum(worker["cpu_s"] for worker in best) / (len(best) * WINDOW_S)),
         "involuntary": sum(worker["involuntary"] for worker in best),
         "stolen_s": stolen,
-        "cycle_s": None,
-        "issued": None,
+        "cycle_s": statistics.median(cycles) if cycles else None,
+        "issued": statistics.median(issued) if issued else None,
     }

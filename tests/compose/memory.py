@@ -71,8 +71,8 @@ def _node(plan: Plan, node: int) -> dict[str, Any]:
         "no_room_kib": None,
         "died": killed,
         "placed": [] if faults.binding_refused else [node],
-        "plain": reading(plan, 4 / 3 / rate, has_clock=False),
-        "streaming": reading(plan, 1 / rate, has_clock=False),
+        "plain": reading(plan, 4 / 3 / rate),
+        "streaming": reading(plan, 1 / rate),
         "compared": 4 * 1024 * 1024 * len(cpus),
         "wrong": wrong,
         "first_wrong": [{"cpu": cpus[0], "element": 77}] if wrong else [],
@@ -102,7 +102,7 @@ def _matrix(plan: Plan, params: Sequence[str]) -> dict[str, Any]:
 
 def _reached(plan: Plan, rate: float) -> dict[str, Any]:
     counts = {"compared": 1 << 22, "wrong": 0, "planted": 4, "noticed": 4}
-    told = reading(plan, 1 / rate, has_clock=False)
+    told = reading(plan, 1 / rate)
     if plan.machine.selftest.memory.pairs_disturbed:
         told |= {"cpu_share": 0.4, "involuntary": 9}
     return {"reading": told, **counts}
@@ -142,7 +142,7 @@ def _sharing(plan: Plan) -> dict[str, Any]:
         return ended("no-pair", "it takes two CPUs of different cores that nobody uses")
     near_ns = 7.0 if faults.one_core else 38.0
     distances = [
-        {"bytes": bytes, "reading": reading(plan, 1e-9 * ns * _INCREMENTS, has_clock=False)}
+        {"bytes": bytes, "reading": reading(plan, 1e-9 * ns * _INCREMENTS)}
         for bytes, ns in ((8, near_ns), (64, 7.0), (128, 6.9))
     ]
     return returned(
