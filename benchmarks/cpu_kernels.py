@@ -5,8 +5,8 @@
 Everything runs on one CPU, call by call in turn, so that a noisy moment hits all alike. A group is the best of a few
 calls of each; a ratio is the median over groups, with its quartiles. Groups during which the core's other thread was at
 work, as another guest's may be, are left out and made up for, as long as patience lasts. A series that was disturbed
-(less than 95 % of the CPU, too few groups alone on the core, or a ceiling that moved) or that misses its budget is
-repeated, up to three in all, and the best one counts.
+(less than 95 % of the CPU, fewer than half of the groups alone on the core, or a ceiling that moved) or that misses its
+budget is repeated, up to three in all, and the best one counts.
 
 OpenBLAS and oneDNN take part where they are installed (`pip install 'amdcheck[bench]'`), limited to the instruction set
 of the kernel beside them: each kernel is measured in a process of its own. Every product of theirs is compared too.
@@ -40,10 +40,11 @@ from amdcheck.knowledge.isa import isa_table
 from amdcheck.knowledge.selftests import limit
 from amdcheck.selftest.buffer import Buffer, Pages
 from amdcheck.selftest.library import Library, Product, load
-from benchmarks.timing import offered_flags, print_table, processor, timed
+from benchmarks.timing import Front, offered_flags, print_table, processor, timed
 
 SERIES = 3
 CALLS = 3  # of each contender in a group
+LOOKS = 5  # at what the core begins, after each call
 SIZES = {256: 40, 512: 20, 1024: 8, 2048: 5}  # the groups of each
 QUICK_SIZES = {256: 15, 512: 10}
 PATIENCE_S, QUICK_PATIENCE_S = 20.0, 2.0  # of a series, for groups that have the core alone
@@ -99,7 +100,7 @@ class Series(Struct, frozen=True, kw_only=True):
 
     @property
     def disturbed(self) -> bool:
-        return self.cpu_share < limit("cpu-share").value or self.alone < self.groups or self.moved > STEADY
+        return self.cpu_share < limit("cpu-share").value or 2 * self.alone < self.groups or self.moved > STEADY
 
 
 # ---- One kernel, in a process of its own ----
@@ -162,7 +163,7 @@ def contenders(product: Product, *, libraries: bool) -> dict[str, Call]:
     return calls
 
 
-class Pace:
+class Meter:
     """CPU and wall seconds of the calls, and rests between them: Linux stops a thread of real-time priority for 5 % of
     each second, in the middle of a call, unless it leaves the CPU by itself.
     """
@@ -190,39 +191,38 @@ class Group(NamedTuple):
     issued: float
 
 
-def group_of(everyone: Mapping[str, tuple[Call, int]], library: Library, pace: Pace) -> Group:
+def group_of(everyone: Mapping[str, tuple[Call, int]], library: Library, meter: Meter) -> Group:
     best = dict.fromkeys(everyone, float("inf"))
     issued: list[float] = []
     for _ in range(CALLS):
         for name, (call, _) in everyone.items():
-            best[name] = min(best[name], pace.timed(call))
-            beside = library.pace()
-            issued.append(0.0 if beside is None else beside.issued)
+            best[name] = min(best[name], meter.timed(call))
+            issued += begun(library)
     rates = {name: operations / best[name] / 1e9 for name, (_, operations) in everyone.items()}
-    return Group(rates, statistics.quantiles(issued, n=4)[0])
+    return Group(rates, statistics.median(issued) if issued else 0.0)
 
 
-def alone(groups: Sequence[Group]) -> list[Group]:
-    least = limit("issued-alone").value * max((group.issued for group in groups), default=0.0)
-    return [group for group in groups if group.issued >= least]
+def begun(library: Library) -> list[float]:
+    """What the core begins a cycle now, by one look during which the clock held; none where none of some did."""
+    looks = (library.pace() for _ in range(LOOKS))
+    return next(([pace.issued] for pace in looks if pace is not None and pace.issued is not None), [])
 
 
 def measured(
-    product: Product, calls: Mapping[str, Call], before: list[Group], *, groups: int, attempts: int, patience_s: float
+    product: Product, calls: Mapping[str, Call], front: Front, *, groups: int, attempts: int, patience_s: float
 ) -> Series:
-    """`before`: the groups of earlier series, by which too it is known what the core begins alone; with these after."""
     gemm, library = product.gemm, load()
     everyone: dict[str, tuple[Call, int]] = {name: (call, product.operations) for name, call in calls.items()}
     # As long as a call of ours: a processor may hold its 512-bit pace for a millisecond, and not for long.
     repeats = max(PORTS, int(PORTS * product.run() / gemm.time_ports(PORTS)))
     everyone["ceiling"] = (lambda: gemm.time_ports(repeats), repeats * gemm.ports_operations)
-    pace, until = Pace(), time.monotonic() + patience_s
+    meter, until = Meter(), time.monotonic() + patience_s
     done: list[Group] = []
     quiet: list[Group] = []
     while len(quiet) < groups and (len(done) < groups or time.monotonic() < until):
-        done.append(group_of(everyone, library, pace))
-        quiet = [group for group in alone([*before, *done]) if group in done]
-    before += done
+        done.append(group_of(everyone, library, meter))
+        front.saw(done[-1].issued)
+        quiet = [group for group in done if front.was_alone(group.issued)]
     told = quiet if len(quiet) > 1 else done
     rates = {name: [group.rates[name] for group in told] for name in everyone}
     ceiling = rates["ceiling"]
@@ -230,7 +230,7 @@ def measured(
         size=product.shape[0],
         rates={name: round(max(each), 1) for name, each in rates.items()},
         ratios={name: over(rates["own"], each) for name, each in rates.items() if name != "own"},
-        cpu_share=round(pace.cpu / pace.wall, 3),
+        cpu_share=round(meter.cpu / meter.wall, 3),
         alone=len(quiet),
         groups=groups,
         moved=round(1 - min(ceiling) / max(ceiling), 3),
@@ -244,14 +244,13 @@ def over(ours: Sequence[float], theirs: Sequence[float]) -> Ratio:
     return Ratio(round(statistics.median(ratios), 3), round(low, 3), round(high, 3))
 
 
-def best_series(product: Product, target: Target, *, groups: int, quick: bool) -> Series:
+def best_series(product: Product, target: Target, front: Front, *, groups: int, quick: bool) -> Series:
     """The first undisturbed series within the budget, else the best of three."""
     calls = contenders(product, libraries=not quick)
     done: list[Series] = []
-    seen: list[Group] = []
     patience_s = QUICK_PATIENCE_S if quick else PATIENCE_S
     for attempt in range(1, SERIES + 1):
-        done.append(measured(product, calls, seen, groups=groups, attempts=attempt, patience_s=patience_s))
+        done.append(measured(product, calls, front, groups=groups, attempts=attempt, patience_s=patience_s))
         if not done[-1].disturbed and done[-1].ratios["ceiling"].median >= target.gate:
             break
     return max(done, key=lambda series: (not series.disturbed, series.ratios["ceiling"].median))
@@ -263,8 +262,9 @@ def measure_here(target: Target, *, quick: bool) -> list[Series]:
     gemm = load().find_gemm(target.kernel)
     if gemm is None:
         return []
+    front = Front()
     return [
-        best_series(gemm.prepare(m=n, n=n, k=n, seed=n), target, groups=groups, quick=quick)
+        best_series(gemm.prepare(m=n, n=n, k=n, seed=n), target, front, groups=groups, quick=quick)
         for n, groups in (QUICK_SIZES if quick else SIZES).items()
     ]
 

@@ -16,6 +16,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from amdcheck.knowledge.selftests import limit
+
 BIN = Path(sys.executable).parent
 
 # Byte code is cached, as it is for whoever installs a package; pip compiled the other programs' code already.
@@ -36,6 +38,22 @@ class Series(Struct, frozen=True, kw_only=True):
     def quartiles(self) -> tuple[float, float]:
         low, _, high = statistics.quantiles(self.seconds, n=4, method="inclusive")
         return low, high
+
+
+class Front:
+    """The instructions that the core began in a cycle at most, by all that was seen of it so far.
+
+    Beside a neighbour on its other thread it begins fewer; one who never rests is not told by that.
+    """
+
+    def __init__(self) -> None:
+        self._most = 0.0
+
+    def saw(self, issued: float) -> None:
+        self._most = max(self._most, issued)
+
+    def was_alone(self, issued: float) -> bool:
+        return issued >= limit("issued-alone").value * self._most
 
 
 def run_once(argv: Sequence[str]) -> tuple[float, float]:

@@ -136,16 +136,15 @@ class ComputeSelfTest(Group, frozen=True, kw_only=True):
 
     @property
     def most_issued(self) -> float | None:
-        """Instructions that the core began in a cycle while it was most alone; None where nobody looked."""
+        """The most instructions that the core began in a cycle beside any of these readings; None: nobody looked."""
         products = [run.result for run in (self.products.or_none() or {}).values() if run.result is not None]
         told = (reading.issued for product in products for reading in (product.reading, product.ceiling))
         return max((issued for issued in told if issued is not None), default=None)
 
-    def beside_other_thread(self, product: Product) -> Reading | None:
-        """A reading of the product during which the core's other thread was at work, None where there is none."""
-        most, told = self.most_issued, (product.reading, product.ceiling)
-        least = 0.0 if most is None else limit("issued-alone").value * most
-        return next((one for one in told if one.issued is not None and one.issued < least), None)
+    def is_shared(self, reading: Reading) -> bool:
+        """Whether the core began far fewer beside this reading, as it does while its other thread works."""
+        most = self.most_issued
+        return most is not None and reading.issued is not None and reading.issued < limit("issued-alone").value * most
 
     @classmethod
     def read(cls, host: Host, cpu: Cpu, expect: Expectations) -> ComputeSelfTest:

@@ -15,7 +15,7 @@ from amdcheck.host.asked import ALLOW_BUSY, asked_for
 from amdcheck.selftest.idle import Busy, choose_cpu
 from amdcheck.selftest.isolate import Ended, Record, isolated
 from amdcheck.selftest.library import Gemm, Library, LibraryMissing, Product, load
-from amdcheck.selftest.limits import limit
+from amdcheck.selftest.limits import limit_value
 from amdcheck.selftest.reading import (
     UNDISTURBED,
     Judged,
@@ -90,7 +90,7 @@ def clock(library: Library, cpu: int, *, least_hz: float, until: float) -> Recor
 
     def judge(look: Record) -> Judged:
         by_imul, by_add, by_twice = (look[name]["best_s"] for name in ("imul", "add", "twice"))
-        differ = limit("clock-chains")
+        differ = limit_value("clock-chains")
         rates = [look["cycles"] / by_imul / least_hz] if least_hz else []
         rates += [differ / max(differ / 100, abs(by_add / by_imul - 1)), by_twice / by_imul / (1 + differ)]
         return judged(share_of(look["imul"], look["add"]), min(rates))
@@ -167,7 +167,7 @@ def judge(library: Library, gemm: Gemm, cpu: int, *, least_per_cycle: float, unt
         """Against the best ceiling so far: who shares the core halves its ports as well."""
         ports = best_ceiling(ceilings)
         of_ceiling = product.operations / reading["best_s"] / (ceiling_operations / ports["best_s"])
-        rates = [of_ceiling / limit("product-of-ceiling")]
+        rates = [of_ceiling / limit_value("product-of-ceiling")]
         if least_per_cycle and ports["cycle_s"] is not None:
             rates.append(ceiling_operations / ports["best_s"] * ports["cycle_s"] / least_per_cycle)
         return judged(share_of(reading, ports), min(rates))

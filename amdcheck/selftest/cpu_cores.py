@@ -20,7 +20,7 @@ from amdcheck.selftest import cgroup, stat
 from amdcheck.selftest.idle import Busy, core_of, idle_cpus, one_a_core
 from amdcheck.selftest.isolate import Record
 from amdcheck.selftest.library import Gemm, Library, LibraryMissing, Product, load
-from amdcheck.selftest.limits import limit
+from amdcheck.selftest.limits import limit_value
 from amdcheck.selftest.reading import (
     TELL_AT_ONCE,
     UNDISTURBED,
@@ -108,9 +108,9 @@ def _judged_alone(
     one, results = runs[0]["result"], [run["result"] for run in (*runs, *others) if run["result"]]
     ceiling = max(result["chain_best_s"] / result["ports_best_s"] for result in results)
     share = ports_operations * one["chain_best_s"] / one["product_best_s"] / ceiling
-    most_s = least_chain_s or min(r["chain_best_s"] for r in results) / limit("slow-of-siblings")
-    rate = min(share / limit("shared-core"), most_s / one["chain_best_s"])
-    return judged(one["cpu_share"] / limit("cpu-share"), rate)
+    most_s = least_chain_s or min(r["chain_best_s"] for r in results) / limit_value("slow-of-siblings")
+    rate = min(share / limit_value("shared-core"), most_s / one["chain_best_s"])
+    return judged(one["cpu_share"] / limit_value("cpu-share"), rate)
 
 
 def _alone(run_on: RunOn, cpus: Sequence[int], judge: JudgeAlone, until: float) -> list[Record]:
@@ -180,11 +180,11 @@ def _together(runs: Sequence[Record], singles: Sequence[Record]) -> Judged:
     rates = [1 / result["product_median_s"] for result in results]
     slowest = min(rates) / statistics.median(rates)
     shares = [result["cpu_share"] for result in results]
-    share = min(min(shares) / limit("hogged"), statistics.fmean(shares) / limit("cpu-share"))
-    stolen, most = _stolen(runs) or 0.0, limit("stolen")
+    share = min(min(shares) / limit_value("hogged"), statistics.fmean(shares) / limit_value("cpu-share"))
+    stolen, most = _stolen(runs) or 0.0, limit_value("stolen")
     rate = min(
-        together / limit("cores-together"),
-        slowest / limit("slow-of-siblings"),
+        together / limit_value("cores-together"),
+        slowest / limit_value("slow-of-siblings"),
         (1 - stolen) / (1 - most),
     )
     return judged(share if stolen <= most else share - UNDISTURBED, rate)

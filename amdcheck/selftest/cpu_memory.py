@@ -18,7 +18,7 @@ from amdcheck.selftest import chase, sharing, stat, triad
 from amdcheck.selftest.idle import Busy, busy_ticks, cpus_of, idle_cpus, one_a_core
 from amdcheck.selftest.isolate import Ended, Record, isolated
 from amdcheck.selftest.library import Library, LibraryMissing, load
-from amdcheck.selftest.limits import limit
+from amdcheck.selftest.limits import limit_value
 from amdcheck.selftest.room import be_first_to_go
 
 DEADLINE_S = 8.0  # of one step at level standard, which takes some hundred milliseconds
@@ -119,7 +119,7 @@ class _Watch:
     def busy(self) -> list[int]:
         after = self._ticks()
         ticks = (time.monotonic() - self._began) * os.sysconf("SC_CLK_TCK")
-        most = limit("cpu-in-use") * ticks
+        most = limit_value("cpu-in-use") * ticks
         return [cpu for cpu, used in after.items() if cpu in self._before and used - self._before[cpu] > most]
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from amdcheck.selftest import cgroup, stat
-from amdcheck.selftest.limits import limit
+from amdcheck.selftest.limits import limit_value
 
 WINDOW_S = 0.06  # six ticks of the 100 a second in which /proc/stat counts
 
@@ -35,7 +35,7 @@ def idle_cpus(*, allow_busy: bool) -> tuple[int, ...]:
     # The other thread of a core takes from it like another program on the CPU itself.
     used = {cpu: max(share.get(thread, 0.0) for thread in core_of(cpu)) for cpu in allowed}
     order = sorted(allowed, key=lambda cpu: (used[cpu], cpu))
-    most = limit("cpu-in-use")
+    most = limit_value("cpu-in-use")
     idle = order if allow_busy else [cpu for cpu in order if used[cpu] <= most]
     if not idle:
         least = f"CPU {order[0]} {100 * min(1.0, used[order[0]]):.0f} %"

@@ -147,14 +147,16 @@ class Difference(ctypes.Structure):
 class Pace(NamedTuple):
     """Seconds of a cycle of the core, and how many instructions that do nothing it began in one.
 
-    Those are fewer while the other thread of the core works, be it another guest's, of which nothing else tells.
+    Those are fewer while the other thread of the core works, be it another guest's, of which nothing else tells. None
+    where the clock moved during the look, as it does after wide vectors, or something came between.
     """
 
     cycle_s: float
-    issued: float
+    issued: float | None
 
 
 _CYCLE_REPEATS, _NOPS_REPEATS = 20, 100
+_STEADY = 0.02  # two chains around a look differ by less, unless the clock moved
 PATTERNS = (
     "walking-one",
     "walking-zero",
@@ -191,12 +193,15 @@ class Library:
         return _known(self._library.amdcheck_time_add(repeats))
 
     def pace(self) -> Pace | None:
-        """This CPU's clock and front end now, by a microsecond or two of each; None: no such loops."""
-        chain, nops = self.time_imul(_CYCLE_REPEATS), _known(self._library.amdcheck_time_nops(_NOPS_REPEATS))
-        if chain is None or nops is None:
+        """This CPU's clock and front end now, by some microseconds of each; None: no such loops."""
+        before = self.time_imul(_CYCLE_REPEATS)
+        nops = _known(self._library.amdcheck_time_nops(_NOPS_REPEATS))
+        after = self.time_imul(_CYCLE_REPEATS)
+        if not before or not nops or not after:  # none of these loops, or a clock that stands still for as long
             return None
-        cycle_s = chain / (300 * _CYCLE_REPEATS)
-        return Pace(cycle_s, 100 * _NOPS_REPEATS * cycle_s / nops)
+        cycle_s = min(before, after) / (300 * _CYCLE_REPEATS)
+        is_steady = max(before, after) < (1 + _STEADY) * min(before, after)
+        return Pace(cycle_s, 100 * _NOPS_REPEATS * cycle_s / nops if is_steady else None)
 
     def triad_operands(self, b: int, c: int, count: int) -> None:
         """Fill two arrays of `count` doubles with integers."""

@@ -14,6 +14,6 @@ def _rows() -> dict[str, dict[str, Any]]:
     return rows
 
 
-def limit(name: str) -> float:
+def limit_value(name: str) -> float:
     """The value of the row of that name; KeyError for a name that the table does not have."""
     return float(_rows()[name]["value"])

@@ -11,19 +11,21 @@ import os
 import resource
 import statistics
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, TypedDict, TypeVar
 
 from amdcheck.host.asked import LEAST
 from amdcheck.selftest import stat
 from amdcheck.selftest.library import Pace
-from amdcheck.selftest.limits import limit
+from amdcheck.selftest.limits import limit_value
 
 T = TypeVar("T")
 
 BUDGET_S = 0.015  # of one attempt
 ATTEMPTS = 3
 LEAST_SLICES = 3
+LEAST_PACES = 3  # with fewer, chance tells how many instructions a core begins
+CHAINS = 3
 RAISE_S = 0.1
 _CPUFREQ = "/sys/devices/system/cpu/cpu0/cpufreq"
 
@@ -56,8 +58,8 @@ class Reading(TypedDict):
 
     `cpu_share`: CPU time over wall time of the whole attempt; `involuntary`: times that the thread was taken off;
     `stolen_s`: what the hypervisor took from this CPU meanwhile, None where /proc/stat does not say; `cycle_s`: seconds
-    of a cycle of the core, and `issued`: instructions that it began in one when they had nothing to do, between the
-    slices, None where that was not looked at.
+    of a cycle of the core, and `issued`: instructions that it began in one when they had nothing to do, mostly,
+    in the best attempt, None where that was not looked at.
     """
 
     best_s: float
@@ -79,7 +81,7 @@ def read(
     The first slice warms up and does not count. Of several attempts the least disturbed one is told, with the shortest
     slice of them all. With `pace` (Library.pace) the clock and the front end are looked at beside each slice.
     """
-    undisturbed = limit("cpu-share")
+    undisturbed = limit_value("cpu-share")
     piece()
     done: list[Reading] = []
     for number in range(1, ATTEMPTS + 1):
@@ -93,6 +95,7 @@ def read(
         "best_s": min(reading["best_s"] for reading in done),
         "attempts": len(done),
         "cycle_s": min(cycles, default=None),
+        "issued": max((reading["issued"] for reading in done if reading["issued"] is not None), default=None),
     }
 
 
@@ -131,7 +134,7 @@ def looks(measure: Callable[[], T], judge: Callable[[T], Judged], *, until: floa
 
 def share_of(*readings: Reading) -> float:
     """The least share of the CPU that one of them got, against the least of an undisturbed one."""
-    return min(reading["cpu_share"] for reading in readings) / limit("cpu-share")
+    return min(reading["cpu_share"] for reading in readings) / limit_value("cpu-share")
 
 
 def _attempt(
@@ -157,8 +160,19 @@ def _attempt(
         "involuntary": switched,
         "stolen_s": None if stolen is None or later is None else max(0.0, later - stolen),
         "cycle_s": min((one.cycle_s for one in paces), default=None),
-        "issued": statistics.median(one.issued for one in paces) if paces else None,
+        "issued": _issued(paces),
     }
+
+
+def _issued(paces: Sequence[Pace]) -> float | None:
+    """What the core mostly began; None with too few looks."""
+    told = [one.issued for one in paces if one.issued is not None]
+    return statistics.median(told) if len(told) >= LEAST_PACES else None
+
+
+def clock_beside(pace: Callable[[], Pace | None]) -> float | None:
+    """Seconds of a cycle now, by the shortest of some chains: whatever comes between makes one longer."""
+    return min((one.cycle_s for _ in range(CHAINS) if (one := pace()) is not None), default=None)
 
 
 def _stolen_s() -> float | None:

@@ -13,8 +13,8 @@ from amdcheck.selftest.buffer import Buffer
 from amdcheck.selftest.idle import known_core
 from amdcheck.selftest.isolate import Record
 from amdcheck.selftest.library import Library
-from amdcheck.selftest.limits import limit
-from amdcheck.selftest.reading import Judged, Reading, judged, looks
+from amdcheck.selftest.limits import limit_value
+from amdcheck.selftest.reading import Judged, Reading, clock_beside, judged, looks
 
 DISTANCES = (8, 64, 128)
 INCREMENTS = 60_000  # two or three milliseconds on one line, some hundred microseconds on two
@@ -54,7 +54,7 @@ def _judged(look: Record) -> Judged:
     readings = [distance["reading"] for distance in look["distances"]]
     factor = readings[0]["median_s"] / readings[-1]["median_s"]
     share = min(reading["cpu_share"] for reading in readings)
-    return judged(share / limit("sharing-cpu-share"), factor / limit("sharing-factor"))
+    return judged(share / limit_value("sharing-cpu-share"), factor / limit_value("sharing-factor"))
 
 
 def _look(library: Library, cpus: tuple[int, int]) -> Record:
@@ -77,7 +77,7 @@ def _reading(
     library: Library, cpus: tuple[int, int], counters: tuple[ctypes.c_uint64, ctypes.c_uint64], found: dict[str, int]
 ) -> Reading:
     """The least disturbed of some attempts."""
-    undisturbed, readings = limit("sharing-cpu-share"), []
+    undisturbed, readings = limit_value("sharing-cpu-share"), []
     for number in range(1, ATTEMPTS + 1):
         readings.append(_attempt(library, cpus, counters, found, number))
         if readings[-1]["cpu_share"] >= undisturbed:
@@ -100,7 +100,6 @@ def _attempt(
         shares.append((time.process_time() - cpu) / (2 * (time.perf_counter() - wall)))
         found["compared"] += 2
         found["wrong"] += sum(counter.value != INCREMENTS for counter in counters)
-    pace = library.pace()  # of the first CPU, to which this thread is pinned since it counted there
     return {
         "best_s": min(slices),
         "median_s": statistics.median(slices),
@@ -109,8 +108,8 @@ def _attempt(
         "cpu_share": min(1.0, statistics.median(shares)),
         "involuntary": resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw - switched,
         "stolen_s": None,
-        "cycle_s": None if pace is None else pace.cycle_s,
-        "issued": None if pace is None else pace.issued,
+        "cycle_s": clock_beside(library.pace),  # of the first CPU: this thread is pinned there since it counted
+        "issued": None,
     }
 
 

@@ -31,8 +31,8 @@ def gemm_fp32(test: ComputeSelfTest) -> Iterator[Finding]:
     below-ceiling: the product reaches less than 0.4 of its ceiling; alone on a core 0.78 to 0.98 were measured. The
     loop lives in the first two caches, which do not give what they should: see that the prefetchers are not switched
     off in the BIOS. below-table: the ports give less than the series has. In a virtual machine somebody else computes
-    on this core; on bare metal look for a sibling thread that is busy. Neither is said where the core began fewer
-    instructions a cycle than it can: then its other thread was at work, and had its part of the caches and ports.
+    on this core all the time; on bare metal look for a sibling thread that is busy. A rate beside which the core began
+    fewer instructions a cycle than beside others is not judged: then its other thread was at work for a while.
 
     Source: ceilings measured beside; issue widths from AMD's software optimization guides by way of the EPYC table.
     """

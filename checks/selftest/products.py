@@ -108,8 +108,8 @@ def _computed(
             actual=f"{product.noticed} of {product.planted}",
             remedy=remedy(f"{check}/not-noticed"),
         )
-    seen = (words, planted, where, *_rates(source, product), *_other_thread(source, test, product))
-    slow = _slow(product, per_cycle) if test.beside_other_thread(product) is None else None
+    seen = (words, planted, where, *_rates(source, product), *_shared(source, test, product))
+    slow = _slow(test, product, per_cycle)
     if slow is not None:
         outcome, message = slow
         return warned(
@@ -117,19 +117,23 @@ def _computed(
             subject,
             f"{title}: {message}",
             *seen,
-            metrics=_metrics(product),
+            metrics=_metrics(test, product),
             remedy=remedy(f"{check}/{outcome}"),
         )
-    return passed(check, subject, f"matrix products by {title} are exact", *seen, metrics=_metrics(product))
+    return passed(check, subject, f"matrix products by {title} are exact", *seen, metrics=_metrics(test, product))
 
 
-def _slow(product: Product, per_cycle: float | None) -> tuple[str, str] | None:
-    """The outcome and the words of a rate that is plainly too low. A disturbed reading says nothing about hardware."""
+def _slow(test: ComputeSelfTest, product: Product, per_cycle: float | None) -> tuple[str, str] | None:
+    """The outcome and the words of a rate that is plainly too low.
+
+    A disturbed reading says nothing about hardware; nor does one of a core that its other thread shared, but a ceiling
+    that was shared is too low, and a product below it is further below the true one.
+    """
     if product.reading.disturbed or product.ceiling.disturbed:
         return None
-    if product.efficiency < limit("product-of-ceiling").value:
+    if product.efficiency < limit("product-of-ceiling").value and not test.is_shared(product.reading):
         return "below-ceiling", "products in the caches run far below what this core's own ports take"
-    measured = product.ceiling_per_cycle
+    measured = None if test.is_shared(product.ceiling) else product.ceiling_per_cycle
     if per_cycle is not None and measured is not None and measured < limit("ports-of-table").value * per_cycle:
         return "below-table", "this core takes far fewer multiply-adds a cycle than its series is built for"
     return None
@@ -148,31 +152,34 @@ def _rates(source: str, product: Product) -> tuple[Evidence, ...]:
     return disturbed or (shown(source, told, note=f"product of {size}, of the ceiling beside it", volatile=True),)
 
 
-def _other_thread(source: str, test: ComputeSelfTest, product: Product) -> tuple[Evidence, ...]:
-    """Why no rate is judged, where the core's other thread was at work, for this machine or for another guest."""
-    beside = test.beside_other_thread(product)
-    if beside is None:
-        return ()
-    told = f"not judged: the core began {beside.issued:.1f} instructions a cycle, and {test.most_issued:.1f} when alone"
-    return (shown(source, told, note="its other thread was at work", volatile=True),)
+def _shared(source: str, test: ComputeSelfTest, product: Product) -> Iterator[Evidence]:
+    """Which rates are not judged because the core's other thread was at work, for this machine or another guest."""
+    for name, reading in (("product", product.reading), ("ceiling", product.ceiling)):
+        if test.is_shared(reading):
+            begun = f"{reading.issued:.1f} instructions a cycle, and {test.most_issued:.1f} at most"
+            told = f"beside the {name} the core began {begun}"
+            yield shown(source, told, note="as while its other thread works: not judged", volatile=True)
 
 
-def _metrics(product: Product) -> tuple[Metric, ...]:
-    """Nothing of what was disturbed. `clock` stood beside the product, `ceiling-clock` beside the ceiling."""
+def _metrics(test: ComputeSelfTest, product: Product) -> tuple[Metric, ...]:
+    """Nothing of what was disturbed or shared. `clock` stood beside the product, `ceiling-clock` beside the ceiling."""
 
     def metric(name: str, value: float, unit: str) -> Metric:
         return Metric(name=name, value=round(value, 3), unit=unit, volatile=True)
 
     found: list[Metric] = []
-    if not product.reading.disturbed:
+    has_rate, has_ceiling = (
+        not reading.disturbed and not test.is_shared(reading) for reading in (product.reading, product.ceiling)
+    )
+    if has_rate:
         found.append(metric("rate", product.rate / 1e9, "Gop/s"))
         if product.reading.cycle_s is not None:
             found.append(metric("clock", 1 / product.reading.cycle_s / 1e9, "GHz"))
-    if not product.ceiling.disturbed:
+    if has_ceiling:
         found.append(metric("ceiling", product.ceiling_rate / 1e9, "Gop/s"))
         if product.ceiling.cycle_s is not None and product.ceiling_per_cycle is not None:
             found.append(metric("ceiling-clock", 1 / product.ceiling.cycle_s / 1e9, "GHz"))
             found.append(metric("ceiling-per-cycle", product.ceiling_per_cycle, "op/cycle"))
-    if not product.reading.disturbed and not product.ceiling.disturbed:
+    if has_rate and has_ceiling:
         found.append(metric("of-ceiling", product.efficiency, "1"))
     return tuple(found)

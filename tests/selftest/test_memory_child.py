@@ -75,7 +75,8 @@ def test_this_machine_s_memory_is_exact_and_slower_than_its_cache() -> None:
     assert node["cpus"] == idle.one_a_core(CPUS, most=32)
     assert node["array_kib"] == min(32 * 1024, 4 * (1024 + 16384 // len(node["cpus"])))
     assert node["no_room_kib"] is None
-    written, apart = (len(node["cpus"]) * elements for elements in (node["array_kib"] * 128, 2 * triad.VERIFIED // 8))
+    written = len(node["cpus"]) * node["array_kib"] * 128
+    apart = 2 * min(written, len(node["cpus"]) * triad.VERIFIED // 8)
     assert apart < node["compared"] <= apart + written  # by each kind of stores alone, and by the windows
     points = document["chase"]["result"]["points"]
     assert [(point["bytes"] // 1024, point["pages"]) for point in points] == [
@@ -86,7 +87,7 @@ def test_this_machine_s_memory_is_exact_and_slower_than_its_cache() -> None:
     distances = document["sharing"]["result"]["distances"]
     assert [d["bytes"] for d in distances] == [8, 64, 128]
     readings = [node["plain"], node["streaming"], *(thing["reading"] for thing in (*points, *distances))]
-    assert all(1e8 < 1 / reading["cycle_s"] < 1e10 and reading["issued"] > 0 for reading in readings)
+    assert all(1e8 < 1 / reading["cycle_s"] < 1e10 for reading in readings)
 
 
 @pytest.mark.live
