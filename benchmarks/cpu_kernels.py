@@ -6,7 +6,9 @@ Everything runs on one CPU, call by call in turn, so that a noisy moment hits al
 calls of each; a ratio is the median over groups, with its quartiles. Groups during which the core's other thread was at
 work, as another guest's may be, are left out and made up for, as long as patience lasts. A series that was disturbed
 (less than 95 % of the CPU, fewer than half of the groups alone on the core, or a ceiling that moved) or that misses its
-budget is repeated, up to three in all, and the best one counts.
+budget is repeated, up to three in all, and the best one counts. Beside the share of the ceiling, which has the budget,
+stands the share of what the same ports would take at the clock beside the product: a core may run multiply-adds from
+registers at a higher clock than those whose operands come from its caches.
 
 OpenBLAS and oneDNN take part where they are installed (`pip install 'amdcheck[bench]'`), limited to the instruction set
 of the kernel beside them: each kernel is measured in a process of its own. Every product of theirs is compared too.
@@ -39,7 +41,7 @@ from msgspec import Struct
 from amdcheck.knowledge.isa import isa_table
 from amdcheck.knowledge.selftests import limit
 from amdcheck.selftest.buffer import Buffer, Pages
-from amdcheck.selftest.library import Library, Product, load
+from amdcheck.selftest.library import Library, Pace, Product, load
 from benchmarks.timing import Front, offered_flags, print_table, processor, timed
 
 SERIES = 3
@@ -92,6 +94,7 @@ class Series(Struct, frozen=True, kw_only=True):
     size: int
     rates: dict[str, float]
     ratios: dict[str, Ratio]
+    at_its_clock: Ratio | None  # over what the ceiling's ports would take at the clock beside the product
     cpu_share: float
     alone: int  # groups during which the core's other thread rested; only these count, if there are enough
     groups: int  # that were asked for
@@ -188,24 +191,29 @@ class Group(NamedTuple):
     """The best rate of each, and the instructions that do nothing which the core began in a cycle between the calls."""
 
     rates: dict[str, float]
+    per_cycle: dict[str, float]  # of those beside whose calls the clock held
     issued: float
 
 
 def group_of(everyone: Mapping[str, tuple[Call, int]], library: Library, meter: Meter) -> Group:
     best = dict.fromkeys(everyone, float("inf"))
+    cycles: dict[str, list[float]] = {name: [] for name in everyone}
     issued: list[float] = []
     for _ in range(CALLS):
         for name, (call, _) in everyone.items():
             best[name] = min(best[name], meter.timed(call))
-            issued += begun(library)
+            for pace in steady_look(library):
+                cycles[name].append(pace.cycle_s)
+                issued.append(pace.issued or 0.0)
     rates = {name: operations / best[name] / 1e9 for name, (_, operations) in everyone.items()}
-    return Group(rates, statistics.median(issued) if issued else 0.0)
+    per_cycle = {name: rates[name] * statistics.median(each) for name, each in cycles.items() if each}
+    return Group(rates, per_cycle, statistics.median(issued) if issued else 0.0)
 
 
-def begun(library: Library) -> list[float]:
-    """What the core begins a cycle now, by one look during which the clock held; none where none of some did."""
+def steady_look(library: Library) -> list[Pace]:
+    """The first look of some during which the clock held, if one did."""
     looks = (library.pace() for _ in range(LOOKS))
-    return next(([pace.issued] for pace in looks if pace is not None and pace.issued is not None), [])
+    return next(([pace] for pace in looks if pace is not None and pace.issued is not None), [])
 
 
 def measured(
@@ -230,12 +238,18 @@ def measured(
         size=product.shape[0],
         rates={name: round(max(each), 1) for name, each in rates.items()},
         ratios={name: over(rates["own"], each) for name, each in rates.items() if name != "own"},
+        at_its_clock=at_its_clock(told),
         cpu_share=round(meter.cpu / meter.wall, 3),
         alone=len(quiet),
         groups=groups,
         moved=round(1 - min(ceiling) / max(ceiling), 3),
         attempts=attempts,
     )
+
+
+def at_its_clock(groups: Sequence[Group]) -> Ratio | None:
+    both = [group.per_cycle for group in groups if {"own", "ceiling"} <= group.per_cycle.keys()]
+    return over([one["own"] for one in both], [one["ceiling"] for one in both]) if len(both) > 1 else None
 
 
 def over(ours: Sequence[float], theirs: Sequence[float]) -> Ratio:
@@ -291,7 +305,18 @@ def shown(ratio: Ratio | None) -> str:
 def products(*, quick: bool) -> bool:
     """Measure and print every kernel that this processor offers; whether all keep their budget."""
     flags = offered_flags()
-    rows = [("kernel", "n", "own", "ceiling", "own / ceiling", "budget", "own / OpenBLAS", "own / oneDNN", "CPU share")]
+    heads = (
+        "kernel",
+        "n",
+        "own",
+        "ceiling",
+        "own / ceiling",
+        "budget",
+        "at its clock",
+        "own / OpenBLAS",
+        "own / oneDNN",
+    )
+    rows = [(*heads, "alone")]
     figures: dict[str, object] = {}
     missed = False
     for target in TARGETS:
@@ -302,8 +327,9 @@ def products(*, quick: bool) -> bool:
             ratios = one.ratios
             rows.append((
                 target.title, str(one.size), f"{one.rates['own']:.1f}", f"{one.rates['ceiling']:.1f}",
-                shown(ratios["ceiling"]), f"{target.gate:.2f}", shown(ratios.get("OpenBLAS")),
-                shown(ratios.get("oneDNN")), f"{one.cpu_share:.2f}{' disturbed' if one.disturbed else ''}",
+                shown(ratios["ceiling"]), f"{target.gate:.2f}", shown(one.at_its_clock),
+                shown(ratios.get("OpenBLAS")), shown(ratios.get("oneDNN")),
+                f"{one.alone} of {one.groups}{', disturbed' if one.disturbed else ''}",
             ))  # fmt: skip
         figures[target.kernel] = msgspec.to_builtins(series)
         slow = [one for one in series if one.ratios["ceiling"].median < target.gate]
