@@ -196,17 +196,15 @@ class Group(NamedTuple):
 
 
 def group_of(everyone: Mapping[str, tuple[Call, int]], library: Library, meter: Meter) -> Group:
-    best = dict.fromkeys(everyone, float("inf"))
-    cycles: dict[str, list[float]] = {name: [] for name in everyone}
-    issued: list[float] = []
+    rates, per_cycle, issued = dict.fromkeys(everyone, 0.0), dict[str, float](), list[float]()
     for _ in range(CALLS):
-        for name, (call, _) in everyone.items():
-            best[name] = min(best[name], meter.timed(call))
+        for name, (call, operations) in everyone.items():
+            rate = operations / meter.timed(call) / 1e9
             for pace in steady_look(library):
-                cycles[name].append(pace.cycle_s)
                 issued.append(pace.issued or 0.0)
-    rates = {name: operations / best[name] / 1e9 for name, (_, operations) in everyone.items()}
-    per_cycle = {name: rates[name] * statistics.median(each) for name, each in cycles.items() if each}
+                if rate > rates[name]:
+                    per_cycle[name] = rate * pace.cycle_s
+            rates[name] = max(rates[name], rate)
     return Group(rates, per_cycle, statistics.median(issued) if issued else 0.0)
 
 

@@ -4,12 +4,11 @@
 
 A reading is the best of short slices, with the clock beside them (amdcheck/selftest/reading.py). Readings of all kinds
 take turns. Two figures of each are told: a cycle, and a second. The clock of a shared machine moves in steps, which the
-first does not see; 512-bit units that it holds at a pace of their own do not move with it, which the second does not
-see. How much the steadier of both varies is the reading's own doing, and has a budget; kinds that are over it are read
-again a moment later, in three series in all. Of the clock the figure is one chain against the other. Readings in which
-the other thread of the core was at work, as another guest's may be, are disturbed: they are counted, and taken anew, up
-to twenty times as many. Beside a hog on the same CPU all are: they are told and have no budget. Beside it: how long the
-walks of the latency self-test and all CPU self-tests take, and how soon false sharing shows.
+first does not see: how much it varies has a budget, and kinds that are over it are read again a moment later, in three
+series in all. Of the clock the figure is one chain against the other. Readings in which the other thread of the core was
+at work, as another guest's may be, are disturbed: they are counted, and taken anew, up to twenty times as many. Beside a
+hog on the same CPU all are: they are told and have no budget. Beside it: how long the walks of the latency self-test and
+all CPU self-tests take, and how soon false sharing shows.
 
 --sample takes ten readings of each, and fails when one takes too long, when the clock's vary, or when the quickest run
 of all self-tests took too long: who shares a core for some minutes, as guests of one host do, leaves no other kind a
@@ -73,16 +72,12 @@ class Spread(Struct, frozen=True, kw_only=True):
 
     @property
     def kept(self) -> bool:
-        return self.seconds <= READING_S and self.variation <= VARIATION
+        return self.seconds <= READING_S and self.a_cycle <= VARIATION
 
     @property
     def told(self) -> bool:
         """Whether it keeps its budget, by enough readings."""
         return self.kept and self.undisturbed >= LEAST
-
-    @property
-    def variation(self) -> float:
-        return min(self.a_cycle, self.a_second)
 
 
 def clock(library: Library) -> Figures:
@@ -175,7 +170,7 @@ def best_series(read_once: dict[str, Callable[[], Figures]], readings: int, roun
             break
         time.sleep(LATER_S if attempt else 0)
         for name, told in series(again, readings, front, rounds).items():
-            best[name] = min(best.get(name, told), told, key=lambda one: (not one.told, one.variation))
+            best[name] = min(best.get(name, told), told, key=lambda one: (not one.told, one.a_cycle))
     return best
 
 

@@ -24,8 +24,8 @@ class Reading(Struct, frozen=True, kw_only=True):
 
     `cpu_share`: CPU time over wall time of the attempt; `involuntary`: times that the thread was taken off its CPU;
     `stolen_s`: what the hypervisor took from that CPU meanwhile, None where /proc/stat does not say; `cycle_s`: seconds
-    of a cycle of the core, and `issued`: instructions that it began in one when they had nothing to do, mostly,
-    in the best attempt, None where that was not looked at.
+    of a cycle of the core beside the shortest slice, and `issued`: instructions that it mostly began in one when they
+    had nothing to do; None where that was not looked at.
     """
 
     best_s: Seconds

@@ -21,7 +21,7 @@ from amdcheck.selftest.limits import limit_value
 
 T = TypeVar("T")
 
-BUDGET_S = 0.015  # of one attempt
+BUDGET_S = 0.012  # of one attempt
 ATTEMPTS = 3
 LEAST_SLICES = 3
 LEAST_PACES = 3  # with fewer, chance tells how many instructions a core begins
@@ -56,10 +56,12 @@ TELL_AT_ONCE = Judged(UNDISTURBED, float("inf"))
 class Reading(TypedDict):
     """Seconds of the shortest slice and of the median one, and what disturbed the best attempt.
 
+    Where the clock was looked at beside them, those slices count at whose end it held, if there are such.
+
     `cpu_share`: CPU time over wall time of the whole attempt; `involuntary`: times that the thread was taken off;
     `stolen_s`: what the hypervisor took from this CPU meanwhile, None where /proc/stat does not say; `cycle_s`: seconds
-    of a cycle of the core, and `issued`: instructions that it began in one when they had nothing to do, mostly,
-    in the best attempt, None where that was not looked at.
+    of a cycle of the core beside the shortest slice, and `issued`: instructions that it mostly began in one when they
+    had nothing to do; None where that was not looked at.
     """
 
     best_s: float
@@ -89,12 +91,12 @@ def read(
         if done[-1]["cpu_share"] >= undisturbed:
             break
     least = max(done, key=lambda reading: reading["cpu_share"])
-    cycles = [reading["cycle_s"] for reading in done if reading["cycle_s"] is not None]
+    quickest = min(done, key=lambda reading: reading["best_s"])
     return {
         **least,
-        "best_s": min(reading["best_s"] for reading in done),
+        "best_s": quickest["best_s"],
         "attempts": len(done),
-        "cycle_s": min(cycles, default=None),
+        "cycle_s": quickest["cycle_s"],
         "issued": max((reading["issued"] for reading in done if reading["issued"] is not None), default=None),
     }
 
@@ -142,25 +144,25 @@ def _attempt(
 ) -> Reading:
     stolen, switched = _stolen_s(), resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw
     cpu, wall = time.thread_time(), time.perf_counter()
-    slices, paces = list[float](), list[Pace]()
+    slices = list[tuple[float, Pace | None]]()
     while len(slices) < LEAST_SLICES or time.perf_counter() - wall < budget_s:
-        slices.append(piece())
-        if pace is not None and (now := pace()) is not None:
-            paces.append(now)
+        slices.append((piece(), None if pace is None else pace()))
     # At once: what it costs to read /proc/stat of hundreds of CPUs is none of the slices' CPU time.
     took, cpu = time.perf_counter() - wall, time.thread_time() - cpu
     switched = resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw - switched
     later = _stolen_s()
+    counted = [(seconds, beside) for seconds, beside in slices if beside and beside.issued is not None] or slices
+    best_s, beside = min(counted, key=lambda one: one[0])
     return {
-        "best_s": min(slices),
-        "median_s": statistics.median(slices),
-        "slices": len(slices),
+        "best_s": best_s,
+        "median_s": statistics.median(seconds for seconds, _ in counted),
+        "slices": len(counted),
         "attempts": number,
         "cpu_share": min(1.0, cpu / took),
         "involuntary": switched,
         "stolen_s": None if stolen is None or later is None else max(0.0, later - stolen),
-        "cycle_s": min((one.cycle_s for one in paces), default=None),
-        "issued": _issued(paces),
+        "cycle_s": None if beside is None else beside.cycle_s,
+        "issued": _issued([one for _, one in slices if one is not None]),
     }
 
 

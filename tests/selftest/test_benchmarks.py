@@ -32,7 +32,7 @@ def test_readings_beside_a_neighbour_are_made_up_for() -> None:
     assert (told["quiet"].undisturbed, told["quiet"].readings) == (10, 10)
     assert told["shared at times"].undisturbed == 10
     assert told["shared at times"].readings in (19, 20)
-    assert told["shared at times"].variation < 0.001
+    assert told["shared at times"].a_cycle < 0.001
 
 
 def test_a_neighbour_who_hardly_rests_leaves_too_few(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,15 +55,27 @@ def test_the_shortest_slice_is_told_and_the_first_one_does_not_count() -> None:
     assert told["slices"] >= reading.LEAST_SLICES
 
 
-def test_the_clock_is_taken_beside_every_slice_and_the_shortest_cycle_is_told() -> None:
-    paces = iter([Pace(3e-10, 5.0), Pace(2e-10, 5.0), Pace(5e-10, 5.0)] * 100)
-    told = read(lambda: spin(0.001), pace=lambda: next(paces), budget_s=0.006)
-    assert told["cycle_s"] == 2e-10
+def test_the_clock_is_taken_beside_every_slice_and_that_of_the_shortest_is_told() -> None:
+    """A core that was at 4 GHz in another slice was not in this one."""
+    slices, paces = (
+        iter([9.0, *[4.0, 2.0, 3.0] * 100]),
+        iter([Pace(5e-10, 5.0), Pace(4e-10, 5.0), Pace(2.5e-10, 5.0)] * 100),
+    )
+    told = read(lambda: next(slices) + 0 * spin(0.001), pace=lambda: next(paces), budget_s=0.006)
+    assert (told["best_s"], told["cycle_s"]) == (2.0, 4e-10)
     for none in (
         read(lambda: spin(0.001), pace=lambda: None, budget_s=0.003),  # no such loops
         read(lambda: spin(0.001), budget_s=0.003),
     ):
         assert (none["cycle_s"], none["issued"]) == (None, None)
+
+
+def test_a_slice_at_whose_end_the_clock_moved_counts_only_if_all_are_such() -> None:
+    slices, paces = iter([9.0, *[4.0, 2.0] * 100]), iter([Pace(5e-10, 5.0), Pace(4e-10, None)] * 100)
+    told = read(lambda: next(slices) + 0 * spin(0.001), pace=lambda: next(paces), budget_s=0.009)
+    assert (told["best_s"], told["median_s"], told["cycle_s"]) == (4.0, 4.0, 5e-10)
+    told = read(lambda: next(slices) + 0 * spin(0.001), pace=lambda: Pace(4e-10, None), budget_s=0.009)
+    assert (told["best_s"], told["cycle_s"], told["issued"]) == (2.0, 4e-10, None)
 
 
 @pytest.mark.parametrize(
