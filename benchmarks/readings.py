@@ -2,13 +2,13 @@
 
     python -m benchmarks.readings [--sample]
 
-A reading is the best of short slices, with the clock beside them (amdcheck/selftest/reading.py). Readings of all kinds
-take turns. Two figures of each are told: a cycle, and a second. The clock of a shared machine moves in steps, which the
-first does not see: how much it varies has a budget, and kinds that are over it are read again a moment later, in three
-series in all. Of the clock the figure is one chain against the other. Readings in which the other thread of the core was
-at work, as another guest's may be, are disturbed: they are counted, and taken anew, up to twenty times as many. Beside a
-hog on the same CPU all are: they are told and have no budget. Beside it: how long the walks of the latency self-test and
-all CPU self-tests take, and how soon false sharing shows.
+A reading is the best of short slices, with the clock beside them (amdcheck/selftest/reading.py). Readings of all
+kinds take turns. Two figures of each are told: a cycle, and a second. The clock of a shared machine moves in steps,
+which the first does not see: how much it varies has a budget, and kinds that are over it are read again a moment
+later, in three series in all. Of the clock the figure is one chain against the other. Readings in which the other
+thread of the core was at work, as another guest's may be, are disturbed: they are counted, and taken anew, up to
+twenty times as many. Beside a hog on the same CPU all are: they are told and have no budget. Beside it: how long the
+walks of the latency self-test and all CPU self-tests take, and how soon false sharing shows.
 
 --sample takes ten readings of each, and fails when one takes too long, when the clock's vary, or when the quickest run
 of all self-tests took too long: who shares a core for some minutes, as guests of one host do, leaves no other kind a
