@@ -15,7 +15,7 @@ T = TypeVar("T")
 Confidence = Literal["verified", "one-source", "unverified"]
 
 # The day the tables were last brought up to date; bumped with every change of a row.
-TABLES_DATE = date(2026, 11, 30)
+TABLES_DATE = date(2026, 12, 1)
 
 
 class Row(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -228,6 +228,7 @@ class SelfTests(_Table, frozen=True, kw_only=True):
     product_wrong: tuple[str, ...] = ()
     product_unnoticed: tuple[str, ...] = ()
     product_slow: tuple[str, ...] = ()
+    product_shared: tuple[str, ...] = ()  # with the other thread of the core
     half_the_ports: tuple[str, ...] = ()
     product_ends: dict[str, str] = field(default_factory=dict)
 

@@ -56,7 +56,7 @@ def test_both_chains_tell_the_same_clock(library: Library) -> None:
 
 
 def test_a_core_begins_some_instructions_a_cycle(library: Library) -> None:
-    """Zen 1 decodes four, Zen 5 eight; its other thread may have taken half of it."""
+    """Four to eight, and twice as many where two that do nothing are taken as one; half where it is shared."""
     paces = [library.pace() for _ in range(5 * SLICES)]
     issued = statistics.median(pace.issued for pace in paces if pace is not None and pace.issued is not None)
-    assert 1.0 < issued < 10.0
+    assert 1.0 < issued < 20.0
