@@ -202,11 +202,16 @@ class CoresSelfTest(Group, frozen=True, kw_only=True):
 
     @property
     def oversold(self) -> bool:
-        """Whether it takes too much, and not by chance: at each look, or at one and ever since the kernel came up."""
-        most = limit("stolen").value
-        since_boot = self.stolen_since_boot or 0.0
-        return min(self.stolen_looks, default=0.0) > most or (
-            max(self.stolen_looks, default=0.0) > most and since_boot > most
+        """Whether it takes too much, and not for some seconds: at each look or at one, and since the kernel came up.
+
+        How much it must have taken since then is less where it takes too much at each look.
+        """
+        most, ever = limit("stolen").value, self.stolen_since_boot
+        always = min(self.stolen_looks, default=0.0) > most
+        if ever is None:
+            return always
+        return (always and ever > limit("stolen-since-boot").value) or (
+            max(self.stolen_looks, default=0.0) > most and ever > most
         )
 
 

@@ -43,7 +43,7 @@ def scaling(test: CoresSelfTest, cpu: Cpu) -> Iterator[Finding]:
     cycle is compared, so that a lower clock under full load is not mistaken for a missing core. Threads of one core
     are expected to share it. Beside it: what the hypervisor took (steal), CPU quotas of the control groups above us,
     and how each core and L3 slice (CCX) compares with the others. Hosts have bad seconds: steal is a finding when it
-    is there at each of several looks, or at one and ever since boot.
+    is there at each of several looks and in what was taken since boot too, or at one look and as much of it since boot.
 
     Why: inference is spread over all cores and waits for the slowest. Virtual CPUs that are threads of one core halve
     it. A quota in a container (docker --cpus, a Kubernetes CPU limit) stops all threads for the rest of every 100 ms

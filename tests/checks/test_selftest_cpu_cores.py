@@ -125,17 +125,20 @@ def test_of_cpus_that_the_hypervisor_takes_only_that_is_measured() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "outcome"),
-    [("virtual-cpus-stolen-on-and-off", "stolen"), ("virtual-cpus-stolen-for-a-moment", "disturbed")],
+    ("fault", "outcome", "now", "ever"),
+    [
+        ("virtual-cpus-stolen-on-and-off", "stolen", 27, 25.0),
+        ("virtual-cpus-stolen-for-a-moment", "disturbed", 27, 0.3),
+        ("virtual-cpus-stolen-for-seconds", "disturbed", 33, 0.5),
+    ],
 )
-def test_steal_on_and_off_is_judged_by_what_was_since_boot(fault: str, outcome: str) -> None:
+def test_steal_is_judged_by_what_was_since_boot_too(fault: str, outcome: str, now: int, ever: float) -> None:
     (whole,) = judge(SCALING, compose(GUEST, fault).host)
     assert whole.outcome == outcome
     taken = [(e.value, e.note) for e in whole.evidence if e.source == "/proc/stat"]
-    ever = "25.0" if outcome == "stolen" else "0.3"
     assert taken == [
-        ("27 % taken by the hypervisor in 3 looks", "steal"),
-        (f"{ever} % of the time with work", "steal since boot"),
+        (f"{now} % taken by the hypervisor in 3 looks", "steal"),
+        (f"{ever:.1f} % of the time with work", "steal since boot"),
     ]
 
 
