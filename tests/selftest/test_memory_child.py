@@ -99,7 +99,7 @@ def test_the_standard_set_costs_little() -> None:
         said(arguments("cpu.memory"))
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         spent.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    assert min(spent) < 1.5, spent
+    assert min(spent) < 2.5, spent  # some 0.6 on a quiet machine, twice that where neighbours are at work
 
 
 # ---- What the machine lacks or forbids ----
