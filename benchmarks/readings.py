@@ -229,8 +229,8 @@ def main() -> int:
     if others:
         circumstances["a hog on every other CPU"] = hogs(others)
     circumstances[DISTURBED] = hogs(allowed[:1])
+    standard = everything()  # before what pins this thread to one CPU
     shared = false_sharing(library, allowed)
-    standard = everything()
     pin(allowed[0])
     reading.ATTEMPTS = 1
     read_once = kinds(library)
