@@ -303,18 +303,8 @@ def shown(ratio: Ratio | None) -> str:
 def products(*, quick: bool) -> bool:
     """Measure and print every kernel that this processor offers; whether all keep their budget."""
     flags = offered_flags()
-    heads = (
-        "kernel",
-        "n",
-        "own",
-        "ceiling",
-        "own / ceiling",
-        "budget",
-        "at its clock",
-        "own / OpenBLAS",
-        "own / oneDNN",
-    )
-    rows = [(*heads, "alone")]
+    beside = ("own / OpenBLAS", "own / oneDNN")
+    rows = [("kernel", "n", "own", "ceiling", "own / ceiling", "budget", "at its clock", *beside, "alone")]
     figures: dict[str, object] = {}
     missed = False
     for target in TARGETS:

@@ -23,7 +23,7 @@ from amdcheck.knowledge.selftests import limit
 from amdcheck.selftest import chase, cpu_memory, cpu_pattern, idle, reading, room, sharing, triad
 from amdcheck.selftest.buffer import Buffer
 from amdcheck.selftest.isolate import isolated
-from amdcheck.selftest.library import Library
+from amdcheck.selftest.library import Library, load
 from amdcheck.selftest.reading import PAUSES_S, TELL_AT_ONCE
 from tests.selftest.conftest import missing, offered_flags, tool
 
@@ -810,3 +810,40 @@ def test_the_child_is_the_first_that_the_kernel_ends() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "1000"
+
+
+def test_each_kind_of_stores_has_its_own_windows() -> None:
+    """What stores past the caches moved is not told of the plain ones."""
+    moved = {True: 2e8, False: 1e8}
+    windows = [
+        {"moved": moved[kind], "cpu_s": triad.WINDOW_S, "involuntary": 0, "cycle_s": None}
+        for kind in triad.ATTEMPTS * triad.KINDS
+    ]
+    counts = {"compared": 1, "wrong": 0, "planted": 1, "noticed": 1, "first_wrong": []}
+    ended = {0: {"ended": "returned", "detail": None, "result": {"windows": windows, "placed": 0, **counts}}}
+    node = triad._node(0, [0], {0: 1 << 20}, {0: 1 << 20}, ended, {0: 0.0})  # type: ignore[arg-type]
+    assert node["plain"]["best_s"] == pytest.approx(2 * node["streaming"]["best_s"])
+
+
+def test_plain_stores_come_last_so_that_what_they_wrote_is_what_the_windows_leave(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ran: list[bool] = []
+
+    class Recorded(triad._Arrays):
+        def run(self, *, non_temporal: bool, offset: int = 0, size: int = triad.CHUNK, wrong: int = -1) -> None:
+            ran.append(non_temporal)
+            super().run(non_temporal=non_temporal, offset=offset, size=size, wrong=wrong)
+
+        def verify(self) -> dict[str, Any]:
+            return {"ran": list(ran)}
+
+    class Now:
+        def wait(self) -> float:
+            return time.monotonic()
+
+    monkeypatch.setattr(triad, "_Arrays", Recorded)
+    monkeypatch.setattr(triad, "pin", lambda cpu: None)
+    told = triad._work(load(), 0, triad.LEAST_ARRAY, Now())  # type: ignore[arg-type]
+    assert told["ran"][0] is True
+    assert told["ran"][-1] is False

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from amdcheck.knowledge.selftests import limits
 from amdcheck.selftest import reading, stat
 from amdcheck.selftest.library import Pace
+from amdcheck.selftest.limits import limit_value
 from amdcheck.selftest.reading import (
     DISTURBED_LOOKS,
     PAUSES_S,
@@ -208,3 +210,8 @@ def test_a_look_that_cannot_be_made_again_loses_nothing() -> None:
     assert looks(measure, lambda one: one, until=time.monotonic() + 60) == [SLOW]
     with pytest.raises(MemoryError):
         looks(measure, lambda one: one, until=time.monotonic() + 60)
+
+
+def test_a_child_reads_the_same_numbers_as_the_checks() -> None:
+    for name, row in limits().items():
+        assert limit_value(name) == row.value
