@@ -153,12 +153,12 @@ def _rates(source: str, product: Product) -> tuple[Evidence, ...]:
 
 
 def _shared(source: str, test: ComputeSelfTest, product: Product) -> Iterator[Evidence]:
-    """Which rates are not judged because the core's other thread was at work, for this machine or another guest."""
+    """Which rates are lower than this core's own, since its other thread was at work, here or for another guest."""
     for name, reading in (("product", product.reading), ("ceiling", product.ceiling)):
         if test.is_shared(reading):
             begun = f"{reading.issued:.1f} instructions a cycle, and {test.most_issued:.1f} at most"
             told = f"beside the {name} the core began {begun}"
-            yield shown(source, told, note="as while its other thread works: not judged", volatile=True)
+            yield shown(source, told, note="as while its other thread works: lower than this core alone", volatile=True)
 
 
 def _metrics(test: ComputeSelfTest, product: Product) -> tuple[Metric, ...]:
