@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import signal
 import time
 
 import pytest
@@ -11,6 +12,12 @@ import pytest
 from amdcheck.engine.lock import lock_path
 
 _PATIENCE_S = 60.0
+
+# Under nohup and in the background of a script these are ignored, and programs that a test starts would inherit that.
+# A handler that does nothing is not inherited, and leaves the tests as deaf to them as they were.
+for _number in (signal.SIGINT, signal.SIGHUP):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, lambda *_: None)
 
 
 @pytest.fixture
