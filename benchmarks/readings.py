@@ -232,6 +232,7 @@ def main() -> int:
     standard = everything()  # before what pins this thread to one CPU
     shared = false_sharing(library, allowed)
     pin(allowed[0])
+    walked = list(walks(library, allowed[0]))  # as they ship: below, a reading is tried once
     reading.ATTEMPTS = 1
     read_once = kinds(library)
     rows = [("reading", "machine", "undisturbed", "ms", "varies a cycle", "a second", "CPU share", "")]
@@ -250,7 +251,7 @@ def main() -> int:
                 f"{one.a_cycle:.2%}", f"{one.a_second:.2%}", f"{one.cpu_share:.2f}", over,
             ))  # fmt: skip
             figures[f"{name}; {where}"] = to_builtins(one)
-    for name, seconds, budget in walks(library, allowed[0]):
+    for name, seconds, budget in walked:
         kept = kept and seconds <= budget
         over = "" if seconds <= budget else "over budget"
         rows.append((name, "as it is", "", f"{1000 * seconds:.0f}", "", "", "", over))

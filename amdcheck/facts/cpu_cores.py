@@ -20,13 +20,14 @@ from amdcheck.facts.selftests import (
     allowing_busy,
     document_of,
     least_clock,
+    offered_sets,
 )
 from amdcheck.host.protocol import Host, SelfTest
 from amdcheck.knowledge.selftests import limit
 from amdcheck.model.expectations import Expectations
 from amdcheck.model.value import Known, Unknown, Value
 
-# Matrix products by flags of /proc/cpuinfo. All cores run the first that the kernel offers.
+# Matrix products by rows of isa.toml. All cores run the first that the kernel offers.
 _PRODUCTS = ("fma", "avx2")
 
 
@@ -168,6 +169,17 @@ class CoresSelfTest(Group, frozen=True, kw_only=True):
         return self.ports_operations / result.ports_best_s / self.clock(result)
 
     @property
+    def clock_together(self) -> float:
+        """The median clock of all CPUs at once, in cycles a second. There must be a result of one."""
+        return statistics.median(self.clock(result) for result in results(self.together))
+
+    @property
+    def usual_clock(self) -> Known[float] | None:
+        """The nominal clock of the CPUs that were measured alone; their median, where they are not alike."""
+        told = sorted((n.value, n.source) for n in self.nominal_hz.values() if isinstance(n, Known))
+        return Known(*told[len(told) // 2]) if told else None
+
+    @property
     def ceiling(self) -> float | None:
         """Operations a cycle that the ports of the best core take: cores of one machine are built alike."""
         found = [self.ports_per_cycle(r) for r in results((*self.alone, *self.together))]
@@ -222,7 +234,7 @@ def _stolen(runs: Sequence[CoreRun]) -> tuple[float, ...]:
 
 
 def _offered(flags: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(name for name in _PRODUCTS if name in flags)
+    return tuple(name for name in _PRODUCTS if name in offered_sets(flags))
 
 
 def results(runs: Sequence[CoreRun]) -> list[CoreResult]:
@@ -230,14 +242,15 @@ def results(runs: Sequence[CoreRun]) -> list[CoreResult]:
     return [run.result for run in runs if run.result is not None]
 
 
-def slow_groups(rates: dict[tuple[int, ...], float]) -> list[tuple[int, ...]]:
-    """The groups of CPUs (cores, slices) whose rate is far below the median of the others; none below four groups."""
+def slow_groups(rates: dict[tuple[int, ...], float]) -> dict[tuple[int, ...], float]:
+    """The groups of CPUs (cores, slices) whose rate is far below the median of the others, and its share of that.
+
+    None below four groups.
+    """
     if len(rates) < limit("siblings-to-compare").value:
-        return []
-    least = limit("slow-of-siblings").value
-    slow = []
-    for group, rate in rates.items():
-        others = [other for key, other in rates.items() if key != group]
-        if rate < least * statistics.median(others):
-            slow.append(group)
-    return slow
+        return {}
+    of_others = {
+        group: rate / statistics.median(other for key, other in rates.items() if key != group)
+        for group, rate in rates.items()
+    }
+    return {group: share for group, share in of_others.items() if share < limit("slow-of-siblings").value}

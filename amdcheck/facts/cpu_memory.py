@@ -71,6 +71,11 @@ class NodeBandwidth(Compared, frozen=True, kw_only=True):
         return any(reading is None or reading.disturbed for reading in (self.plain, self.streaming))
 
     @property
+    def moved_nothing(self) -> bool:
+        """Whether there was room for arrays that tell a rate, and no window in which enough of them was moved."""
+        return self.no_room_kib is None and (self.plain is None or self.streaming is None)
+
+    @property
     def at_home(self) -> bool:
         """Whether the arrays lie on the node itself, or nobody says otherwise."""
         return self.placed in ((), (self.node,))
@@ -122,6 +127,7 @@ class Point(Struct, frozen=True, kw_only=True):
 class Latency(Struct, frozen=True, kw_only=True):
     """Points of one CPU, in ascending order on huge pages and then on small ones.
 
+    `wanted_kib`: what would have been walked had there been room for it, None where a recording of before does not say.
     `huge_kib`: what of the buffer for huge pages lies on such, of `memory_kib`; None where the kernel does not say.
     `allowed_huge`: False where this process was forbidden them. `planted` cycles were linked wrong, `noticed` so many.
     """
@@ -129,6 +135,7 @@ class Latency(Struct, frozen=True, kw_only=True):
     cpu: int
     points: Annotated[tuple[Point, ...], Meta(max_length=256)]
     memory_kib: Amount
+    wanted_kib: Amount | None = None
     huge_kib: Number | None
     allowed_huge: bool | None
     planted: Number
@@ -212,7 +219,6 @@ class _Document(GroupDocument, frozen=True, kw_only=True):
 
 # Ends of a step that say why it was not asked for on this machine.
 _NOT_RUN = ("not-offered", "one-node", "not-asked", "no-pair")
-_NO_ROOM = "memory"  # of the matrix: each node's free memory is in use
 
 
 @fact
@@ -262,8 +268,7 @@ def _not_run(document: _Document, cpu: Cpu) -> dict[str, str]:
     steps = {"triad": document.triad, "matrix": document.matrix, "sharing": document.sharing}
     if isinstance(cpu.flags, Unknown):
         del steps["triad"], steps["matrix"]
-    told = {name: step.detail or step.ended for name, step in steps.items() if step.ended in _NOT_RUN}
-    return told | ({"matrix": document.matrix.why} if document.matrix.ended == _NO_ROOM else {})
+    return {name: step.detail or step.ended for name, step in steps.items() if step.ended in _NOT_RUN}
 
 
 def _params(cpu: Cpu, numa: Numa, expect: Expectations) -> tuple[str, ...]:

@@ -49,6 +49,12 @@ class Step(Struct, frozen=True, kw_only=True):
         """The end in words, for a step that did not return."""
         return self.ended if self.detail is None else f"{self.ended}: {self.detail}"
 
+    def unknown(self, source: str) -> Unknown:
+        """What a step that did not return leaves to be said."""
+        same: dict[str, Reason] = {"timeout": "timeout", "denied": "denied"}
+        reason = same.get(self.ended, "failed")
+        return Unknown(reason, source, self.detail if reason == self.ended else self.why)
+
 
 class Compared(Struct, frozen=True, kw_only=True):
     """How many answers were compared and were wrong, and how many errors were planted and noticed."""
@@ -338,9 +344,7 @@ def step_of(document: Value[D], pick: Callable[[D], tuple[Step, T | None]]) -> V
     step, result = pick(document.value)
     if result is not None:
         return Known(result, document.source)
-    same: dict[str, Reason] = {"timeout": "timeout", "denied": "denied"}
-    reason = same.get(step.ended, "failed")
-    return Unknown(reason, document.source, step.detail if reason == step.ended else step.why)
+    return step.unknown(document.source)
 
 
 def document_of(host: Host, test: SelfTest, expect: Expectations, kind: type[D], *, source: str = "") -> Value[D]:

@@ -25,8 +25,7 @@ class Buffer:
         except OSError as error:
             raise MemoryError from error
         start = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
-        self._offset = -start % HUGE
-        self.address = start + self._offset
+        self.address = start + -start % HUGE
         advice = getattr(mmap, "MADV_HUGEPAGE" if pages == "huge" else "MADV_NOHUGEPAGE", None)
         if advice is not None:
             with suppress(OSError):  # a kernel without transparent huge pages gives small ones

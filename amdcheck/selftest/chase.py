@@ -38,8 +38,8 @@ def judge(library: Library, cpu: int, caches_kib: tuple[int | None, int | None, 
     """
     pin(cpu)
     l1, l2, l3 = (None if size is None else size << 10 for size in caches_kib)
-    wanted = max(MEMORY, _up(int(BEYOND_CACHE * (l3 or 0))))
-    most = _down(needed(min(wanted, MOST_MEMORY[level]), least=LEAST_MEMORY))
+    wanted = min(max(MEMORY, _up(int(BEYOND_CACHE * (l3 or 0)))), MOST_MEMORY[level])
+    most = _down(needed(wanted, least=LEAST_MEMORY))
     huge = _Walk(library, most, "huge")
     points = [huge.point(size, small_below=l2 or 0) for size in sizes(l1, l2, l3, most, level)]
     huge_kib = _huge_kib(huge.buffer)
@@ -52,6 +52,7 @@ def judge(library: Library, cpu: int, caches_kib: tuple[int | None, int | None, 
         "cpu": cpu,
         "points": points,
         "memory_kib": most >> 10,
+        "wanted_kib": wanted >> 10,
         "huge_kib": huge_kib,
         "allowed_huge": _allowed_huge(),
         **control,

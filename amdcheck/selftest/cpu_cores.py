@@ -1,6 +1,6 @@
 """The cores beside each other: one after the other alone, then more and more at once, up to all that are idle.
 
-Parameters: matrix products, by flags of /proc/cpuinfo, of which the first is run; "allow-busy"; "least:clock=Hz", below
+Parameters: matrix products, by rows of isa.toml, of which the first is run; "allow-busy"; "least:clock=Hz", below
 which a clock is looked at again. Every CPU gets a pinned process, which multiplies small matrices, times chains of
 instructions and ports between them, and compares every word. There is no barrier inside the time that counts: all are
 told when it begins and when it ends.
@@ -8,6 +8,7 @@ told when it begins and when it ends.
 
 from __future__ import annotations
 
+import math
 import os
 import resource
 import statistics
@@ -75,15 +76,12 @@ def run(params: tuple[str, ...]) -> Record:
     began = time.monotonic()
     run_on = partial(_side_by_side, library, gemm)
     least_hz = least_rates(params).get("clock")
-    judge = partial(
-        _judged_alone,
-        ports_operations=operations / ports,
-        least_chain_s=None if least_hz is None else 300 * CHAIN / least_hz,
-    )
+    least_chain_s = None if least_hz is None else 300 * CHAIN / least_hz
+    judge = partial(_judged_alone, ports_operations=operations / ports, least_chain_s=least_chain_s)
     until = began + ALONE_WITHIN * BEGIN_WITHIN_S
     singles = _alone(run_on, one_a_core(chosen, most=ALONE), judge, until)
     if len(chosen) > 1:
-        told |= _at_once(run_on, chosen, singles, operations, began + BEGIN_WITHIN_S)
+        told |= _at_once(run_on, chosen, singles, operations, least_chain_s, began + BEGIN_WITHIN_S)
         singles = _again(run_on, singles, told["together"], judge, began + BEGIN_WITHIN_S)
     told["alone"] = singles
     told["quota"] = cgroup.tightest(before, cgroup.quotas())
@@ -136,7 +134,14 @@ def _again(
     return told
 
 
-def _at_once(run_on: RunOn, cpus: Sequence[int], singles: Sequence[Record], operations: int, until: float) -> Record:
+def _at_once(
+    run_on: RunOn,
+    cpus: Sequence[int],
+    singles: Sequence[Record],
+    operations: int,
+    least_chain_s: float | None,
+    until: float,
+) -> Record:
     """Waves of more and more CPUs, then all; a wave in which one went wrong is the last, and is told whole."""
     waves: list[Record] = []
     for some in _waves(cpus):
@@ -146,7 +151,7 @@ def _at_once(run_on: RunOn, cpus: Sequence[int], singles: Sequence[Record], oper
         if _went_wrong(runs):
             return {"waves": waves, "together": runs}
         waves.append(_wave(runs, operations))
-    judge = partial(_together, singles=singles)
+    judge = partial(_together, singles=singles, least_chain_s=least_chain_s)
     done = looks(partial(run_on, cpus, TOGETHER_S), judge, until=until)
     return {"waves": waves, "together": done[0], "stolen_looks": [s for s in map(_stolen, done) if s is not None]}
 
@@ -167,8 +172,9 @@ def _went_wrong(runs: Sequence[Record]) -> bool:
     return any(result is None or result["wrong"] or result["noticed"] < result["planted"] for result in results)
 
 
-def _together(runs: Sequence[Record], singles: Sequence[Record]) -> Judged:
-    """What all do together, what the slowest does, and what is left them of the time: against the least of each.
+def _together(runs: Sequence[Record], singles: Sequence[Record], least_chain_s: float | None) -> Judged:
+    """What all do together, what the slowest does, their clock, and what is left them of the time: against the least of
+    each. `least_chain_s` as for a CPU alone; None: no clock is held against anything.
 
     When the hypervisor took too much, any other look says more of the cores, however disturbed.
     """
@@ -185,6 +191,7 @@ def _together(runs: Sequence[Record], singles: Sequence[Record]) -> Judged:
     rate = min(
         together / limit_value("cores-together"),
         slowest / limit_value("slow-of-siblings"),
+        (least_chain_s or math.inf) / statistics.median(result["chain_best_s"] for result in results),
         (1 - stolen) / (1 - most),
     )
     return judged(share if stolen <= most else share - UNDISTURBED, rate)

@@ -211,7 +211,7 @@ class Library:
         """Seconds for a[i] = b[i] + 3 c[i] over `count` doubles (a multiple of eight, 64-byte aligned); None: no such
         loop. The lowest bit of element `wrong` is flipped.
         """
-        return _known(self._library.amdcheck_time_triad(non_temporal, a, b, c, 3.0, count, wrong))
+        return _known(self._library.amdcheck_time_triad(non_temporal, a, b, c, count, wrong))
 
     def triad_differences(self, a: int, count: int) -> tuple[int, int | None]:
         """How many elements are not right, and the first of them."""
@@ -316,7 +316,7 @@ def _declare(library: ctypes.CDLL) -> None:
         ("time_add", seconds, (size,)),
         ("time_nops", seconds, (size,)),
         ("time_loads", seconds, (count, pointer, count, count)),
-        ("time_triad", seconds, (number, pointer, pointer, pointer, seconds, size, place)),
+        ("time_triad", seconds, (number, pointer, pointer, pointer, size, place)),
         ("triad_operands", None, (pointer, pointer, size)),
         ("triad_differences", size, (pointer, size, ctypes.POINTER(size))),
         ("chase_link", None, (pointer, size)),

@@ -81,9 +81,12 @@ def _judged(test: MemorySelfTest, cpu: Cpu, platform: Platform, slice_: Cache, c
         return skipped(ID, HOST, reason, shown(slice_.source, f"{claimed_kib} KiB", note="named by the kernel"))
     if walked.memory.bytes <= 1024 * claimed_kib:
         most = f"{walked.memory.bytes >> 20} MiB"
-        named = f"one slice of {claimed_kib >> 10} MiB is named"
-        reason = f"{named}, and no more than {most} was walked; level deep walks more, where memory is free"
-        return skipped(ID, HOST, reason, shown(slice_.source, f"{claimed_kib} KiB", note="named by the kernel"))
+        named = shown(slice_.source, f"{claimed_kib} KiB", note="named by the kernel")
+        reason = f"one slice of {claimed_kib >> 10} MiB is named, and no more than {most} was walked"
+        if walked.wanted_kib is not None and walked.memory_kib < walked.wanted_kib:
+            why = f"there was no memory for {walked.wanted_kib >> 10} MiB without harm to others"
+            return undetermined(ID, HOST, reason, named, because=Unknown("failed", test.source, why))
+        return skipped(ID, HOST, f"{reason}; level deep walks more", named)
     between = limit("cache-hit").value
     most_s = within[-1].seconds + between * (walked.memory.seconds - within[-1].seconds)
     share = 0

@@ -31,7 +31,7 @@ def gemm_bf16(test: ComputeSelfTest) -> Iterator[Finding]:
     below-table: fewer products a cycle than the series issues: another thread shares the core all the time. What it
     took for a while, told by fewer instructions begun a cycle than beside other rates, is not judged.
 
-    Source: ceilings measured beside; AMD64 Architecture Programmer's Manual volume 4; a ResNet50 whose bfloat16 hint
-    met no such instruction ran at 0.26 of its FP32 rate on the machine that this project was built on.
+    Source: ceilings measured beside; AMD64 Architecture Programmer's Manual volume 4; measured: a ResNet50 whose
+    bfloat16 hint met no such instruction ran at 0.26 of its FP32 rate.
     """
     yield from judged(ID, BF16, test)

@@ -103,7 +103,7 @@ def _judged(test: MemorySelfTest, walked: Latency, memory: Memory) -> Finding:
 
 def _switched_off(walked: Latency, memory: Memory) -> Evidence | None:
     """What switches huge pages off, when hardly any were given and that is why."""
-    if walked.huge_kib is None or 2 * walked.huge_kib > walked.memory_kib:
+    if walked.huge_kib is None or walked.huge_kib > limit("huge-given").value * walked.memory_kib:
         return None
     if memory.thp_enabled.or_none() == "never":
         return evidence(memory.thp_enabled, note="transparent_hugepage")

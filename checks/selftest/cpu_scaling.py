@@ -22,7 +22,7 @@ from amdcheck.api import (
     warned,
 )
 from amdcheck.facts.cpu import Cpu
-from amdcheck.facts.cpu_cores import CoreResult, CoreRun, CoresSelfTest, results, slow_groups
+from amdcheck.facts.cpu_cores import CoreResult, CoreRun, CoresSelfTest, slow_groups
 from amdcheck.facts.cpulist import format_cpulist
 from amdcheck.facts.selftests import on_x86
 from amdcheck.knowledge.remedies import remedy
@@ -41,9 +41,10 @@ def scaling(test: CoresSelfTest, cpu: Cpu) -> Iterator[Finding]:
     Looks at: small matrix products, every word of which is compared, between two moments that are the same for all
     processes and without a barrier in between. Every core gets one process before a core gets two. What they do a
     cycle is compared, so that a lower clock under full load is not mistaken for a missing core. Threads of one core
-    are expected to share it. Beside it: what the hypervisor took (steal), CPU quotas of the control groups above us,
-    and how each core and L3 slice (CCX) compares with the others. Hosts have bad seconds: steal is a finding when it
-    is there at each of several looks and in what was taken since boot too, or at one look and as much of it since boot.
+    are expected to share it; the clock itself is held against the nominal one of the firmware. Beside it: what the
+    hypervisor took (steal), CPU quotas of the control groups above us, and how each core and L3 slice (CCX)
+    compares with the others. Hosts have bad seconds: steal is a finding when it is there at each of several looks
+    and in what was taken since boot too, or at one look and as much of it since boot.
 
     Why: inference is spread over all cores and waits for the slowest. Virtual CPUs that are threads of one core halve
     it. A quota in a container (docker --cpus, a Kubernetes CPU limit) stops all threads for the rest of every 100 ms
@@ -51,9 +52,11 @@ def scaling(test: CoresSelfTest, cpu: Cpu) -> Iterator[Finding]:
     its threads there. One core that is held down holds up all others.
 
     What to do: low: give the machine whole cores, or start as many threads as there are cores. throttled-by-quota:
-    start as many threads as the quota has CPUs, or raise it. stolen: a host that is not oversold. pinned: find who set
-    the affinity. slow-core, slow-ccx: look for machine checks, temperatures and frequency limits of that core. A core
-    that computes wrong takes the machine out of service. disturbed: somebody else was at work; nothing is said.
+    start as many threads as the quota has CPUs, or raise it. low-clock: power or heat hold all cores down when all
+    work, which no single core shows: look at the power limit (cTDP, PPT) and the cooling. stolen: a host that is
+    not oversold. pinned: find who set the affinity. slow-core, slow-ccx: look for machine checks, temperatures and
+    frequency limits of that core. A core that computes wrong takes the machine out of service. disturbed: somebody
+    else was at work; nothing is said.
 
     With fewer than four cores none is called slow: which of them would be right?
 
@@ -64,12 +67,12 @@ def scaling(test: CoresSelfTest, cpu: Cpu) -> Iterator[Finding]:
         yield (_limited(test, cpu) if test.busy is not None else None) or nothing
         return
     if not test.products:
-        yield skipped(ID, HOST, "the kernel offers neither FMA nor AVX2, by which the cores are compared")
+        yield skipped(ID, HOST, "the kernel does not offer AVX2, by which the cores are compared")
         return
     # The last run of each CPU that went wrong: one finding for each.
     wrong = {run.cpu: run for run in (*test.alone, *test.together) if run.result and _fault(run.result)}
     yield from (_wrong(test, run) for run in wrong.values())
-    yield _whole(test, cpu)
+    yield from _whole(test, cpu)
     yield from _slow(test, cpu)
 
 
@@ -126,22 +129,34 @@ def _allowed(test: CoresSelfTest) -> Evidence:
     return shown("sched_getaffinity", format_cpulist(test.allowed), note="CPUs that amdcheck may run on")
 
 
-def _whole(test: CoresSelfTest, cpu: Cpu) -> Finding:
-    """The finding of the machine: what limits us first, then what the cores do."""
-    limited, allowed = _limited(test, cpu), _allowed(test)
-    if limited is not None:
-        return limited
+def _whole(test: CoresSelfTest, cpu: Cpu) -> Iterator[Finding]:
+    """The findings of the machine: what limits us, and who gave no answer; else what the cores do."""
+    limited, died = _limited(test, cpu), _died(test)
+    if limited is None and died is None:
+        yield _measured(test, cpu)
+    yield from (finding for finding in (limited, died) if finding is not None)
+
+
+def _died(test: CoresSelfTest) -> Finding | None:
+    died = [run for run in test.together if run.result is None]
+    if not died:
+        return None
+    seen = (shown(test.source, f"CPU {run.cpu}: {run.why}", volatile=True) for run in died[:8])
+    message = f"{len(died)} of {len(test.together)} processes ended without an answer"
+    return undetermined(ID, HOST, message, *seen, outcome="died", remedy=remedy(f"{ID}/died"))
+
+
+def _measured(test: CoresSelfTest, cpu: Cpu) -> Finding:
+    allowed = _allowed(test)
     if isinstance(cpu.online, Unknown):
         return undetermined(ID, HOST, "which CPUs there are could not be read", because=cpu.online)
     if len(cpu.online.value) == 1:
         return skipped(ID, HOST, "this machine has one CPU", allowed)
     if not test.together:
-        return skipped(ID, HOST, "only one of the CPUs is idle; --allow-busy measures on all", allowed, outcome="busy")
-    died = [run for run in test.together if run.result is None]
-    if died:
-        seen = (shown(test.source, f"CPU {run.cpu}: {run.why}", volatile=True) for run in died[:8])
-        message = f"{len(died)} of {len(test.together)} processes ended without an answer"
-        return undetermined(ID, HOST, message, *seen, outcome="died", remedy=remedy(f"{ID}/died"))
+        reason = "only one of the CPUs is idle; --allow-busy measures on all"
+        if test.quota is not None:
+            reason = "only one of the CPUs is idle and within what others leave of the quota"
+        return skipped(ID, HOST, reason, allowed, *_quota(test), outcome="busy")
     return _judged(test, cpu, allowed)
 
 
@@ -158,13 +173,14 @@ def _judged(test: CoresSelfTest, cpu: Cpu, allowed: Evidence) -> Finding:
         shown(test.source, f"{100 * efficiency:.0f} % of as many cores alone, per cycle", volatile=True),
         shown(test.source, f"{len(cpus)} CPUs on {cores} cores at once", volatile=True),
         *_curve(test, len(cpus), efficiency),
+        *_clock(test),
         allowed,
         *_quota(test),
     )
     metrics = (
         Metric(name="efficiency", value=round(100 * efficiency, 1), unit="%", volatile=True),
         *(_efficiency_on(number, share) for number, share in test.curve.items()),
-        Metric(name="clock-together", value=round(_median_clock(test) / 1e9, 3), unit="GHz", volatile=True),
+        Metric(name="clock-together", value=round(test.clock_together / 1e9, 3), unit="GHz", volatile=True),
         *(() if stolen is None else (Metric(name="stolen", value=round(100 * stolen, 1), unit="%", volatile=True),)),
     )
     taken = _taken(test)
@@ -190,7 +206,26 @@ def _judged(test: CoresSelfTest, cpu: Cpu, allowed: Evidence) -> Finding:
             metrics=metrics,
             remedy=remedy(f"{ID}/low"),
         )
+    usual = test.usual_clock
+    if usual is not None and test.clock_together < limit("clock-of-nominal").value * usual.value:
+        return warned(
+            f"{ID}/low-clock",
+            HOST,
+            "the clock of all cores at work together is far below nominal; cycle for cycle they do what they do alone",
+            *seen,
+            expected=f"at least {100 * limit('clock-of-nominal').value:.0f} % of {usual.value / 1e9:.2f} GHz",
+            actual=f"{test.clock_together / 1e9:.2f} GHz",
+            metrics=metrics,
+            remedy=remedy(f"{ID}/low-clock"),
+        )
     return passed(ID, HOST, "the cores do together about what they do alone", *seen, metrics=metrics)
+
+
+def _clock(test: CoresSelfTest) -> Iterator[Evidence]:
+    """The median of all at once, and what it is held against, where the firmware says."""
+    yield shown(test.source, f"{test.clock_together / 1e9:.2f} GHz", note="clock of all at once", volatile=True)
+    if (usual := test.usual_clock) is not None:
+        yield shown(usual.source, f"{usual.value / 1e9:.2f} GHz", note="nominal clock", volatile=True)
 
 
 def _taken(test: CoresSelfTest) -> tuple[Evidence, ...]:
@@ -225,10 +260,6 @@ def _quota(test: CoresSelfTest) -> tuple[Evidence, ...]:
     )
 
 
-def _median_clock(test: CoresSelfTest) -> float:
-    return statistics.median(test.clock(result) for result in results(test.together))
-
-
 def _disturbed(test: CoresSelfTest) -> tuple[Evidence, ...]:
     """The processes that got too little of their CPU, when it is one by much or all on average."""
     runs = [(run.cpu, run.result) for run in test.together if run.result is not None]
@@ -253,13 +284,12 @@ def _slow(test: CoresSelfTest, cpu: Cpu) -> Iterator[Finding]:
         if len(inside := [r for core, r in cores.items() if set(core) <= set(cache.cpus)]) > 1
     }
     slow = slow_groups(slices)
-    for group in slow:
-        yield _behind(test, "slow-ccx", group, slices[group], statistics.median(slices.values()))
-    for group in slow_groups({core: r for core, r in cores.items() if not any(set(core) <= set(s) for s in slow)}):
-        yield _behind(test, "slow-core", group, cores[group], statistics.median(cores.values()))
+    yield from (_behind(test, "slow-ccx", group, share) for group, share in slow.items())
+    others = {core: rate for core, rate in cores.items() if not any(set(core) <= set(cpus) for cpus in slow)}
+    yield from (_behind(test, "slow-core", group, share) for group, share in slow_groups(others).items())
 
 
-def _behind(test: CoresSelfTest, outcome: str, group: tuple[int, ...], rate: float, median: float) -> Finding:
+def _behind(test: CoresSelfTest, outcome: str, group: tuple[int, ...], share: float) -> Finding:
     clocks = {run.cpu: test.clock(run.result) for run in test.together if run.result is not None}
     clock, usual = statistics.median(clocks[n] for n in group), statistics.median(clocks.values())
     is_low = clock < limit("slow-of-siblings").value * usual
@@ -269,7 +299,7 @@ def _behind(test: CoresSelfTest, outcome: str, group: tuple[int, ...], rate: flo
         f"{ID}/{outcome}",
         Subject(kind="cpu", id=format_cpulist(group)),
         f"{name} {format_cpulist(group)} is far slower than the others: {why}",
-        shown(test.source, f"{100 * rate / median:.0f} % of the median of its like", volatile=True),
+        shown(test.source, f"{100 * share:.0f} % of the median of the others", volatile=True),
         shown(test.source, f"{clock / 1e9:.2f} GHz, the others {usual / 1e9:.2f} GHz", note="clock", volatile=True),
         remedy=remedy(f"{ID}/{outcome}"),
     )

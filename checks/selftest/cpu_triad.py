@@ -144,6 +144,11 @@ def _node(test: MemorySelfTest, node: NodeBandwidth, others: list[NodeBandwidth]
             remedy=remedy(f"{ID}/not-noticed"),
         )
     seen = (elements, planted, where, *_in_use(test, node), *_placed(test, node), *_rates(test, node, peak))
+    if node.moved_nothing and node.node not in test.nodes_busy:
+        # The slower a node, the likelier this is: it must not pass for the rate that it has not shown.
+        because = Unknown("timeout", test.source, "nothing was moved in time")
+        message = f"the sums of the triad are exact on node {node.node}, and it moved too little to tell a rate"
+        return undetermined(ID, subject, message, *seen, because=because)
     metrics = () if node.node in test.nodes_busy else _metrics(node, peak)
     slower = _of_siblings(test, node, others)
     if slower is not None and slower < limit("node-of-siblings").value:
@@ -224,16 +229,15 @@ def _metrics(node: NodeBandwidth, peak: float | None) -> tuple[Metric, ...]:
 
 
 def _matrix(test: MemorySelfTest, matrix: Matrix) -> Finding:
-    unread = next((cell for cell in matrix.cells if cell.result is None), None)
-    if unread is not None or not matrix.cells:
-        ended = "no pair was measured" if unread is None else unread.why
-        denied = unread is not None and unread.ended == "denied"
-        because = Unknown("denied" if denied else "failed", f"{test.source} from node to node", ended)
-        return undetermined(ID, HOST, "the bandwidth from node to node was not measured", because=because)
     cells = {(c.cpu_node, c.memory_node): c.result for c in matrix.cells if c.result is not None}
     bad = _bad_cells(test, cells)
     if bad is not None:
         return bad
+    unread = next((cell for cell in matrix.cells if cell.result is None), None)
+    if unread is not None or not cells:
+        source = f"{test.source} from node to node"
+        because = Unknown("failed", source, "no pair was measured") if unread is None else unread.unknown(source)
+        return undetermined(ID, HOST, "the bandwidth from node to node was not measured", because=because)
     rates = {pair: cell.reading.rate(AMOUNT) / 1e9 for pair, cell in cells.items()}
     disturbed = {pair for pair, cell in cells.items() if cell.reading.disturbed}
     busy = {pair for pair in rates if not test.nodes_busy.keys().isdisjoint(pair)}

@@ -57,9 +57,10 @@ def _one(check: str, name: str, subject: Subject, test: ComputeSelfTest) -> Find
         because = Unknown("failed", source, "the self-test's document says nothing of it")
         return undetermined(check, subject, f"the matrix product by {title} was not run", because=because)
     if run.result is None:
-        known = {"not-built": "absent", "timeout": "timeout", "denied": "denied"}
-        outcome = known.get(run.ended, "died")
         message = f"the matrix product by {title} ended without an answer: {run.why}"
+        if run.ended == "denied":
+            return undetermined(check, subject, message, because=run.unknown(source))
+        outcome = {"not-built": "absent", "timeout": "timeout"}.get(run.ended, "died")
         seen = shown(source, run.why)
         return undetermined(check, subject, message, seen, outcome=outcome, remedy=remedy(f"{check}/{outcome}"))
     return _computed(check, title, subject, source, test, run.result, test.per_cycle.get(name))
@@ -127,12 +128,13 @@ def _slow(test: ComputeSelfTest, product: Product, per_cycle: float | None) -> t
     """The outcome and the words of a rate that is plainly too low.
 
     A disturbed reading says nothing about hardware; nor does one of a core that its other thread shared, but a ceiling
-    that was shared is too low, and a product below it is further below the true one.
+    that was shared is too low, and a product below it is further below the true one. A ceiling stands for itself.
     """
-    if product.reading.disturbed or product.ceiling.disturbed:
-        return None
-    if product.efficiency < limit("product-of-ceiling").value and not test.is_shared(product.reading):
+    is_clear = not product.reading.disturbed and not product.ceiling.disturbed and not test.is_shared(product.reading)
+    if is_clear and product.efficiency < limit("product-of-ceiling").value:
         return "below-ceiling", "products in the caches run far below what this core's own ports take"
+    if product.ceiling.disturbed:
+        return None
     measured = None if test.is_shared(product.ceiling) else product.ceiling_per_cycle
     if per_cycle is not None and measured is not None and measured < limit("ports-of-table").value * per_cycle:
         return "below-table", "this core takes far fewer multiply-adds a cycle than its series is built for"

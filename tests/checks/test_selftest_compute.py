@@ -154,6 +154,17 @@ def test_a_core_that_begins_nearly_as_much_is_alone() -> None:
     assert judged_with(test)[0].id == BELOW_CEILING
 
 
+@pytest.mark.parametrize(
+    ("disturbed", "says"), [("reading", "selftest.cpu.gemm-fp32/below-table"), ("ceiling", "selftest.cpu.gemm-fp32/ok")]
+)
+def test_a_ceiling_below_the_table_is_told_whatever_disturbed_the_product(disturbed: str, says: str) -> None:
+    test = read_fact(ComputeSelfTest, compose(TURIN, "half-the-ports").host)
+    product = (test.products.or_none() or {})["fma"].result
+    assert product is not None
+    one = replace(product, **{disturbed: replace(getattr(product, disturbed), cpu_share=0.5)})
+    assert judged_with(replace(test, products=with_product(test, "fma", one)))[0].id == says
+
+
 def test_recordings_of_before_the_front_end_was_looked_at_are_judged() -> None:
     test = read_fact(ComputeSelfTest, compose(TURIN, "products-below-ceiling").host)
     assert judged_with(with_shared(test, reading=None, ceiling=None))[0].id == BELOW_CEILING

@@ -50,6 +50,17 @@ def each(document: Document, **values: float) -> None:
         run["result"] |= values
 
 
+def slower(factor: float) -> Callable[[Document], None]:
+    """All together take so much longer for everything, their chains too."""
+
+    def change(document: Document) -> None:
+        for run in document["together"]:
+            for name in ("product_best_s", "product_median_s", "chain_best_s", "ports_best_s"):
+                run["result"][name] *= factor
+
+    return change
+
+
 def test_a_machine_of_equal_cores_scales_and_shows_what_it_measured() -> None:
     (whole,) = judge(SCALING, compose(ROME).host)
     assert (whole.id, whole.status, whole.message) == (
@@ -61,6 +72,8 @@ def test_a_machine_of_equal_cores_scales_and_shows_what_it_measured() -> None:
         ("100 % of as many cores alone, per cycle", True),
         ("32 CPUs on 16 cores at once", True),
         ("2: 100 %, 4: 100 %, 8: 100 %, 16: 100 %, 32: 100 %", True),
+        ("3.40 GHz", True),
+        ("3.00 GHz", True),
         ("0-31", False),
     ]
     assert {(m.name, m.value, m.unit, m.volatile) for m in whole.metrics} == {
@@ -98,13 +111,56 @@ def test_a_few_cpus_are_measured_alone_and_each_is_told() -> None:
 def test_boost_of_one_core_alone_is_not_mistaken_for_bad_scaling() -> None:
     """All cores at work run a third slower than one of them: the clock says so, and cycle for cycle nothing is lost."""
 
-    def slower(document: Document) -> None:
-        for run in document["together"]:
-            for name in ("product_best_s", "product_median_s", "chain_best_s", "ports_best_s"):
-                run["result"][name] *= 1.5
-
-    (whole,) = judge(SCALING, Changed(ROME, slower))
+    (whole,) = judge(SCALING, Changed(ROME, slower(1.2)))
     assert told([whole]) == [(f"{SCALING}/ok", "host", "pass")]
+
+
+def test_a_clock_below_nominal_when_all_are_at_work_is_told_with_both() -> None:
+    """Which no core alone shows: each of them has its boost clock."""
+    (whole,) = judge(SCALING, compose("epyc9575fx2-cpu", "cores-throttled-together").host)
+    assert (whole.id, whole.expected, whole.actual) == (f"{SCALING}/low-clock", "at least 90 % of 3.30 GHz", "2.22 GHz")
+    told = {e.note: (e.source, e.value) for e in whole.evidence}
+    assert told["clock of all at once"] == ("selftest cpu.cores", "2.22 GHz")
+    assert told["nominal clock"][0].endswith("/acpi_cppc/nominal_freq")
+    assert {f.outcome for f in judge(NEIGHBOUR, compose("epyc9575fx2-cpu", "cores-throttled-together").host)} == {"ok"}
+
+
+def test_without_a_nominal_clock_none_is_low_when_all_are_at_work() -> None:
+    (whole,) = judge(SCALING, Changed(GUEST, slower(3.0)))
+    assert whole.id == f"{SCALING}/ok"
+    assert "nominal clock" not in [e.note for e in whole.evidence]
+
+
+def test_what_others_of_a_group_leave_of_its_quota_is_no_matter_of_idle_cpus() -> None:
+    quota = {"path": "/sys/fs/cgroup/x", "cpus": 32.0, "throttled": 0, "throttled_s": 0.0}
+
+    def one_left(document: Document) -> None:
+        document |= {"alone": document["alone"][:1], "together": [], "quota": quota}
+
+    (busy,) = judge(SCALING, Changed(ROME, one_left))
+    assert told([busy]) == [(f"{SCALING}/busy", "host", "skip")]
+    assert busy.message == "only one of the CPUs is idle and within what others leave of the quota"
+    assert ("/sys/fs/cgroup/x", "32 CPUs") in [(e.source, e.value) for e in busy.evidence]
+
+
+def test_the_share_that_is_shown_is_the_one_that_is_judged() -> None:
+    """Of four cores one at 0.7: the median of all is a little lower than that of the other three."""
+
+    def two_slow(document: Document) -> None:
+        document["together"] = [run for run in document["together"] if run["cpu"] < 4]
+        for run in document["together"][:2]:
+            run["result"]["product_median_s"] /= 0.7
+
+    found = [f for f in judge(SCALING, Changed(GUEST, two_slow)) if f.outcome == "slow-core"]
+    assert [f.evidence[0].value for f in found] == 2 * ["70 % of the median of the others"]
+
+
+def test_without_avx2_fma_alone_is_no_product_to_run() -> None:
+    """isa.toml has FMA with AVX2, as the kernel is built."""
+    whole = compose(ROME)
+    cpuinfo = str(whole.tree.files["/proc/cpuinfo"])
+    whole.tree.files["/proc/cpuinfo"] = cpuinfo.replace(" avx2 ", " ")
+    assert told(judge(SCALING, whole.host)) == [(f"{SCALING}/not-applicable", "host", "skip")]
 
 
 def test_a_disturbed_cpu_that_is_fast_all_the_same_passes_and_tells_of_it() -> None:

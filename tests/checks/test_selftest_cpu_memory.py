@@ -216,7 +216,7 @@ def test_a_node_without_room_for_arrays_larger_than_its_caches_is_exact_and_has_
 def test_a_container_that_may_not_bind_memory_gets_its_nodes_and_is_told_what_is_unknown() -> None:
     findings = faulty(TRIAD, NPS4, "memory-binding-refused")
     assert brief(findings) == {**{f"node{n}": "pass ok" for n in range(4)}, "host": "unknown denied"}
-    assert only(findings).evidence[0].note == "denied: denied: the kernel refused to take memory from node 0"
+    assert only(findings).evidence[0].note == "denied: the kernel refused to take memory from node 0"
 
 
 def test_a_worker_that_met_unreadable_memory_is_named_with_its_signal() -> None:
@@ -296,8 +296,37 @@ def test_nodes_without_free_memory_cost_the_matrix_alone() -> None:
         said["matrix"] = {"ended": "memory", "detail": "no 96 MiB of free memory on each node", "result": None}
 
     finding = only(changed(TRIAD, TWO_SOCKETS, change))
-    assert finding.status == "skip"
-    assert finding.message.endswith("no 96 MiB of free memory on each node")
+    assert (finding.status, finding.outcome) == ("unknown", "failed")
+    assert finding.evidence[0].note == "failed: memory: no 96 MiB of free memory on each node"
+
+
+def test_a_sum_that_went_wrong_is_told_beside_a_process_that_died() -> None:
+    def change(said: Document) -> None:
+        first, second, *_ = said["matrix"]["result"]["cells"]
+        first["result"] |= {"wrong": 5}
+        second |= {"ended": "SIGBUS", "detail": None, "result": None}
+
+    finding = only(changed(TRIAD, TWO_SOCKETS, change))
+    assert (finding.status, finding.outcome, finding.actual) == ("fail", "wrong-result", "5 wrong")
+
+
+@pytest.mark.parametrize("kinds", [("plain", "streaming"), ("streaming",)])
+def test_a_node_that_moved_too_little_to_tell_a_rate_does_not_pass(kinds: tuple[str, ...]) -> None:
+    def change(said: Document) -> None:
+        said["triad"]["result"]["nodes"][1] |= dict.fromkeys(kinds, None)
+
+    findings = changed(TRIAD, NPS4, change)
+    assert brief(findings)["node1"] == "unknown timeout"
+    assert brief(findings)["node0"] == "pass ok"
+    node = only(findings, "node1")
+    assert "nothing was moved in time" in values(node)
+    assert "67108864 of 67108864 elements right" in values(node)
+
+    def in_use(said: Document) -> None:
+        change(said)
+        said["nodes_busy"] = {"1": [16]}
+
+    assert brief(changed(TRIAD, NPS4, in_use))["node1"] == "pass ok"
 
 
 def test_a_machine_without_avx2_is_skipped() -> None:
@@ -467,6 +496,17 @@ def test_several_slices_that_are_shown_as_one_are_not_judged() -> None:
     finding = only(changed(CLIFF, TWO_SOCKETS, change))
     assert finding.status == "skip"
     assert finding.message.startswith("one slice of 32 MiB is named, and no more than 8 MiB was walked; ")
+
+
+def test_a_walk_that_lack_of_memory_cut_short_leaves_the_slice_unknown() -> None:
+    def change(said: Document) -> None:
+        walked = said["chase"]["result"]
+        walked["points"] = [p for p in walked["points"] if p["bytes"] < 32 << 20 or p["pages"] == "small"]
+        walked |= {"memory_kib": 16384, "huge_kib": 16384}
+
+    finding = only(changed(CLIFF, TWO_SOCKETS, change))
+    assert (finding.status, finding.outcome) == ("unknown", "failed")
+    assert finding.evidence[-1].note == "failed: there was no memory for 128 MiB without harm to others"
 
 
 # ---- False sharing ----

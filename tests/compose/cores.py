@@ -64,7 +64,7 @@ def _run(plan: Plan, thread: Thread, window_s: float, *, among: int) -> dict[str
     mhz = plan.cpu.base_mhz + 400
     if cpu in cores.held_down or thread.ccx in cores.slices_held_down:
         mhz //= 2
-    hz = mhz * 1e6
+    hz = mhz * 1e6 * (cores.clock_together if among > 1 else 1)
     share = 0.5 if cpu in cores.neighbour_on else 1.0
     if among > 1:
         share *= cores.together / plan.threads_per_core

@@ -173,6 +173,7 @@ class Cores(_Table, frozen=True, kw_only=True):
     slices_held_down: tuple[int, ...] = ()  # L3 slices, counted over the machine
     neighbour_on: tuple[int, ...] = ()  # somebody else shares the core
     together: float = 1.0  # what all do at once, of what they should
+    clock_together: float = 1.0  # of each, of what it is alone
     cpu_share: float = 1.0  # of wall time
     stolen: float = 0.0  # by the hypervisor, of wall time
     stolen_looks: tuple[float, ...] = ()  # the same, each time that all were looked at; none: once

@@ -128,6 +128,7 @@ def _latency(plan: Plan) -> dict[str, Any]:
         "cpu": cpu.id,
         "points": [*(point(size, "huge") for size in sizes), point(sizes[-1], "small")],
         "memory_kib": sizes[-1],
+        "wanted_kib": sizes[-1],
         "huge_kib": sizes[-1] if huge else 0,
         "allowed_huge": True,
         "planted": 3,

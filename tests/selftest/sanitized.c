@@ -90,13 +90,21 @@ static void memory(int has_avx2) {
 
     amdcheck_triad_operands(b, c, 1024);
     for (int64_t wrong = -1; has_avx2 && wrong < 1024; wrong++) {
-        amdcheck_time_triad(wrong & 1, a, b, c, 3, 1024, wrong);
+        amdcheck_time_triad(wrong & 1, a, b, c, 1024, wrong);
         if (amdcheck_triad_differences(a, 1024, &place) != (wrong >= 0) || (wrong >= 0 && place != (uint64_t)wrong))
             exit(1);
     }
     amdcheck_chase_link(at, 256);
+    if (amdcheck_chase_differences(at, 256) != 0)
+        exit(1);
     amdcheck_time_chase(&at, 264);
-    for (int pattern = AMDCHECK_WALKING_ONE; pattern <= AMDCHECK_RANDOM; pattern++)
+    for (uint32_t width = 16; has_avx2 && width <= 32; width *= 2) {
+        void *read = guarded(64 * width, 1);
+        memset(read, 0, 64 * width);
+        if (amdcheck_time_loads(width, read, 64 * width, 3) < 0)
+            exit(1);
+    }
+    for (int pattern = AMDCHECK_WALKING_ONE; pattern <= AMDCHECK_RANDOM_INVERTED; pattern++)
         for (int64_t wrong = -1; wrong < 3; wrong++) {
             amdcheck_pattern_fill(words, count, (enum amdcheck_pattern)pattern, UINT64_MAX - 5, wrong);
             if (amdcheck_pattern_differences(words, count, (enum amdcheck_pattern)pattern, UINT64_MAX - 5, found, 2) !=
@@ -111,7 +119,7 @@ static void memory(int has_avx2) {
     amdcheck_time_sharing(cpus, &words[0], &words[8], 1000, 1);
     if (words[0] != 1000 || words[8] != 999)
         exit(1);
-    amdcheck_time_imul(10), amdcheck_time_add(10);
+    amdcheck_time_imul(10), amdcheck_time_add(10), amdcheck_time_nops(10);
 }
 
 /* Names of matrix products, then "--", then names of tiles. */

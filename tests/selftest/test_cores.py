@@ -221,6 +221,9 @@ def test_ports_that_show_only_beside_the_others_have_the_cores_measured_again() 
     assert _again(cores, [slow], free, judge, time.monotonic() + 60)[0]["result"]["ports_best_s"] == 1.0
 
 
+held = partial(_together, least_chain_s=None)  # no nominal clock is known
+
+
 def of(*medians: float, stolen: float | None = 0.0, share: float = 1.0, wrong: int = 0) -> list[Record]:
     result = {"chain_best_s": 1.0, "cpu_share": share, "took_s": 1.0, "stolen_s": stolen}
     result |= {"wrong": wrong, "planted": 4, "noticed": 4}
@@ -229,14 +232,16 @@ def of(*medians: float, stolen: float | None = 0.0, share: float = 1.0, wrong: i
 
 def test_all_together_are_held_against_one_alone_and_against_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu_cores, "core_of", lambda cpu: (cpu,))
-    assert _together(of(1.0, 1.0), of(1.0)).rate > 1
-    assert _together(of(2.0, 2.0), of(1.0)).rate < 1
-    assert _together(of(1.0, 1.0, 1.0, 2.0), of(1.0)).rate < 1
-    assert _together(of(1.0, 1.0, share=0.5), of(1.0)).cpu_share < 1
+    assert held(of(1.0, 1.0), of(1.0)).rate > 1
+    assert held(of(2.0, 2.0), of(1.0)).rate < 1
+    assert held(of(1.0, 1.0, 1.0, 2.0), of(1.0)).rate < 1
+    assert held(of(1.0, 1.0, share=0.5), of(1.0)).cpu_share < 1
+    assert _together(of(1.0, 1.0), of(1.0), least_chain_s=1.01).rate > 1
+    assert _together(of(1.0, 1.0), of(1.0), least_chain_s=0.99).rate < 1  # their chains take longer
     one_woken_up = [*of(*31 * [1.0]), *of(1.0, share=0.85)]
-    assert _together(one_woken_up, of(1.0)).cpu_share == 1  # as the check has it
+    assert held(one_woken_up, of(1.0)).cpu_share == 1  # as the check has it
     monkeypatch.setattr(cpu_cores, "core_of", lambda cpu: (cpu // 2 * 2, cpu // 2 * 2 + 1))
-    assert _together(of(2.0, 2.0), of(1.0)).rate > 1
+    assert held(of(2.0, 2.0), of(1.0)).rate > 1
 
 
 @pytest.mark.usefixtures("no_pauses")
@@ -244,12 +249,12 @@ def test_what_the_hypervisor_takes_is_judged_like_a_rate_and_any_look_without_it
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(cpu_cores, "core_of", lambda cpu: (cpu,))
-    assert _together(of(1.0, 1.0, stolen=0.1), of(1.0)).rate >= 1
-    assert _together(of(1.0, 1.0, stolen=0.2), of(1.0)).rate < 1
-    assert _together(of(1.0, 1.0, stolen=None), of(1.0)).rate >= 1
+    assert held(of(1.0, 1.0, stolen=0.1), of(1.0)).rate >= 1
+    assert held(of(1.0, 1.0, stolen=0.2), of(1.0)).rate < 1
+    assert held(of(1.0, 1.0, stolen=None), of(1.0)).rate >= 1
     one, other = of(1.0, 1.0, stolen=0.2, share=0.99), of(1.0, 1.0, stolen=0.1, share=0.6)
     looked = iter([one, one, one, other])
-    told = looks(lambda: next(looked), lambda one: _together(one, of(1.0)), until=time.monotonic() + 60)
+    told = looks(lambda: next(looked), lambda one: held(one, of(1.0)), until=time.monotonic() + 60)
     assert (told[0], len(told)) == (other, 4)
 
 
@@ -276,8 +281,8 @@ DIED: list[Record] = [{"cpu": 0, "ended": "SIGBUS", "detail": None, "result": No
 @pytest.mark.parametrize("runs", [of(1.0, 1.0, share=0.5, wrong=1), DIED])
 def test_what_went_wrong_is_told_at_once_and_not_hidden_by_a_better_look(runs: list[Record]) -> None:
     looked = iter([runs, of(1.0, 1.0)])
-    assert _together(runs, of(1.0)) == TELL_AT_ONCE
-    assert looks(lambda: next(looked), lambda one: _together(one, of(1.0)), until=time.monotonic() + 60) == [runs]
+    assert held(runs, of(1.0)) == TELL_AT_ONCE
+    assert looks(lambda: next(looked), lambda one: held(one, of(1.0)), until=time.monotonic() + 60) == [runs]
 
 
 @pytest.mark.parametrize(

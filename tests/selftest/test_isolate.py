@@ -219,7 +219,7 @@ def test_a_dying_step_leaves_no_core_file(library: Library, tmp_path: Any) -> No
         resource.setrlimit(resource.RLIMIT_CORE, (soft, hard))
 
 
-def test_a_step_dies_with_the_self_test_that_started_it(library: Library) -> None:
+def test_a_step_dies_with_the_self_test_that_started_it() -> None:
     """The child is killed while its step is endless; the step must not go on alone."""
     import subprocess
 

@@ -157,7 +157,7 @@ def test_a_kernel_that_ignores_the_plant_is_found_blind(library: Library) -> Non
     assert (result["wrong"], result["planted"], result["noticed"]) == (0, 1, 0)
 
 
-def test_words_that_a_kernel_does_not_write_are_wrong(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_words_that_a_kernel_does_not_write_are_wrong(library: Library) -> None:
     kernel = library.find("sse2")
     assert kernel is not None
     work = kernel.prepare(blocks=2, seed=3)

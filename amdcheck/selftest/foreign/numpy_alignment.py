@@ -13,7 +13,7 @@ import weakref
 from typing import Any, Callable, Dict, List, Optional
 
 LINE = 64
-# Bytes of an array, and how many are held at once; the large ones are never touched and cost address space alone.
+# Bytes of an array, and how many are held at once; two pages of a large one are touched, the rest is address space.
 SIZES = ((64, 32), (1024, 32), (4096, 32), (65536, 32), (1 << 20, 16), (4 << 20, 8), (64 << 20, 4))
 
 

@@ -63,14 +63,14 @@ AMDCHECK_API uint32_t amdcheck_differences(const uint32_t *got, const uint32_t *
                                            uint32_t capacity);
 
 /* A matrix product as inference computes it: c[m][n] = a[m][k] * b[k][n], all row-major and without gaps, for any m, n, k
- * above zero. a and b hold floats, bfloat16, or unsigned bytes (a) and signed bytes (b); c holds floats or 32-bit
+ * above zero with k < 2^24 and m * n < 2^32. a and b hold floats, bfloat16, or unsigned bytes (a) and signed bytes (b); c holds floats or 32-bit
  * integers. NULL when this library was built without the kernel for that flag of /proc/cpuinfo. */
 AMDCHECK_API const struct amdcheck_gemm *amdcheck_find_gemm(const char *name);
 
 /* Bytes of one number of a and b: 4, 2 or 1. */
 AMDCHECK_API uint32_t amdcheck_gemm_size(const struct amdcheck_gemm *gemm);
 
-/* Fill a and b from a seed and `want` with the right answers. 0, or -1 when memory ran out. */
+/* Fill a and b from a seed and `want` with the right answers. 0, or -1 when memory ran out or m, n, k are too large. */
 AMDCHECK_API int32_t amdcheck_gemm_operands(const struct amdcheck_gemm *gemm, uint64_t seed, uint64_t m, uint64_t n,
                                             uint64_t k, void *a, void *b, uint32_t *want);
 
@@ -98,12 +98,12 @@ AMDCHECK_API double amdcheck_time_nops(uint64_t repeats);
  * (AVX) or 64 (AVX-512F). -1 when this library has no such loads. */
 AMDCHECK_API double amdcheck_time_loads(uint32_t width, const void *base, uint32_t bytes, uint32_t passes);
 
-/* a[i] = b[i] + s * c[i] over `count` doubles, a multiple of eight, all 64-byte aligned: seconds, or -1 where the library
+/* a[i] = b[i] + 3 * c[i] over `count` doubles, a multiple of eight, all 64-byte aligned: seconds, or -1 where the library
  * has no such loop. Stores are plain or non-temporal; in element `wrong` (or -1: none) the lowest bit is flipped. */
-AMDCHECK_API double amdcheck_time_triad(int32_t non_temporal, double *a, const double *b, const double *c, double s,
+AMDCHECK_API double amdcheck_time_triad(int32_t non_temporal, double *a, const double *b, const double *c,
                                         uint64_t count, int64_t wrong);
 
-/* Integers into b and c, so that the triad with s = 3 is exact. */
+/* Integers into b and c, so that the triad is exact. */
 AMDCHECK_API void amdcheck_triad_operands(double *b, double *c, uint64_t count);
 
 /* How many elements of a are not b + 3 c, the first of them in *where. */

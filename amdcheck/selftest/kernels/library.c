@@ -18,9 +18,9 @@ double amdcheck_time_loads(uint32_t width, const void *base, uint32_t bytes, uin
     return -1;
 }
 
-double amdcheck_time_triad(int32_t non_temporal, double *a, const double *b, const double *c, double s, uint64_t count,
+double amdcheck_time_triad(int32_t non_temporal, double *a, const double *b, const double *c, uint64_t count,
                            int64_t wrong) {
-    (void)non_temporal, (void)a, (void)b, (void)c, (void)s, (void)count, (void)wrong;
+    (void)non_temporal, (void)a, (void)b, (void)c, (void)count, (void)wrong;
     return -1;
 }
 

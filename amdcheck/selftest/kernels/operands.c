@@ -152,20 +152,25 @@ static void put(enum amdcheck_operands operands, void *matrix, uint64_t place, i
         ((uint8_t *)matrix)[place] = (uint8_t)integer;
 }
 
+#define MOST_K (UINT64_C(1) << 24) /* above it not even sums of ones are exact in a float */
+
 /* Every row of a is one of a few rows of integers times a factor, and every column of b likewise. So the right answers
  * cost PATTERNS^2 * k products instead of m * n * k, and still hardly two rows or columns are alike. */
 int32_t amdcheck_gemm_operands(const struct amdcheck_gemm *g, uint64_t seed, uint64_t m, uint64_t n, uint64_t k,
                                void *a, void *b, uint32_t *want) {
+    if (k >= MOST_K || m > UINT32_MAX / n)
+        return -1;
     const int floats = g->operands != AMDCHECK_U8S8;
     const int32_t limit_a = floats ? exact_limit(k, g->limit) : g->limit, limit_b = floats ? limit_a : 127;
     uint64_t state = seed | 1; /* never zero, where xorshift would stay */
     int64_t sums[PATTERNS][PATTERNS] = {{0}};
-    int32_t *left = malloc(2 * PATTERNS * k * sizeof *left), *right = left + PATTERNS * k;
+    int32_t *left = malloc(2 * PATTERNS * k * sizeof *left);
     struct vector *columns = malloc(n * sizeof *columns);
     if (left == NULL || columns == NULL) {
         free(left), free(columns);
         return -1;
     }
+    int32_t *right = left + PATTERNS * k;
     for (uint64_t i = 0; i < PATTERNS * k; i++) {
         left[i] = pick(&state, limit_a);
         if (!floats && left[i] < 0) /* unsigned bytes */
