@@ -19,6 +19,16 @@ from amdcheck.model.finding import RESERVED_OUTCOMES
 from amdcheck.model.text import printable
 from amdcheck.report.text import command_line
 
+# What to do about outcomes that no check has steps of its own for.
+_TO_DO = dict.fromkeys(("ok", "not-applicable"), "There is nothing to do.")
+_TO_DO |= dict.fromkeys(
+    ("crashed", "no-finding"), "Report it to whom the check is from: the finding says what happened."
+)
+_TO_DO["busy"] = "Run it again when they are idle, or with --allow-busy."
+_TO_DO["disturbed"] = "Run it again when the machine is quiet."
+_TO_DO["not-in-table"] = "Update amdcheck, whose tables may know it by now; what was read stands in the finding."
+_UNREAD = "What to do depends on what could not be read: the finding says it, with its evidence."
+
 
 def explain(options: ShowOptions, id: str) -> int:
     """Write the page. Raises InputError for an id that is neither a check's nor an outcome's."""
@@ -97,10 +107,7 @@ def _outcome(sheet: Sheet, page: OutcomePage) -> None:
     sheet.words(f"It means: {page.meaning}", hang=2)
     sheet.line()
     if page.action is None:
-        if outcome in ("ok", "not-applicable"):
-            sheet.words("There is nothing to do.")
-        else:
-            sheet.words("What to do depends on what could not be read: the finding says it, with its evidence.")
+        sheet.words(_TO_DO.get(outcome, _UNREAD))
         return
     _to_do(sheet, page)
 

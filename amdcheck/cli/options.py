@@ -53,6 +53,7 @@ class EvidenceOptions(CommonOptions):
         Level | None,
         typer.Option(
             help="quick reads the host; standard adds short self-tests, deep long ones. "
+            "A check that is named by its id runs at any level. "
             "[default: standard; with --host that of the recording]"
         ),
     ] = None

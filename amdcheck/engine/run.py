@@ -32,7 +32,7 @@ from amdcheck.engine.policy import (
     read_policy,
 )
 from amdcheck.engine.registry import Check, all_checks
-from amdcheck.engine.selection import select
+from amdcheck.engine.selection import refuse_what_is_above, select
 from amdcheck.engine.supervisor import Outcome, supervise
 from amdcheck.engine.verdict import summarize
 from amdcheck.engine.worker import IMPORT_SECONDS, Plan
@@ -122,6 +122,8 @@ def run(request: RunRequest, *, on_progress: Callable[[Progress], None] | None =
     profile_name = request.profile or policy.profile
     if profile_name != "auto":
         profile_named(profile_name, "--profile" if request.profile else f"policy {request.policy}: profile")
+    if request.level is not None or request.host is None:
+        refuse_what_is_above(checks, request.select, request.level or DEFAULT_LEVEL)
     choices = {level: _chosen(checks, request, level) for level in LEVELS}
     level, running = choices[request.level or DEFAULT_LEVEL]
     plan = Plan(

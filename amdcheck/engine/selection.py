@@ -22,6 +22,16 @@ def matching(pattern: str, ids: Iterable[str]) -> list[str]:
     return found
 
 
+def refuse_what_is_above(checks: Mapping[str, Check], patterns: Iterable[str], level: Level) -> None:
+    """Raises InputError where all that the patterns match runs at higher levels: nothing would be judged."""
+    patterns = list(patterns)
+    if patterns and not select(checks, patterns, (), level):
+        levels = {checks[id].level for pattern in patterns for id in matching(pattern, checks)}
+        told = " and ".join(map(repr, patterns))
+        least = min(levels, key=LEVELS.index)
+        raise InputError(f"{told}: nothing that this matches runs at level {level}; it takes --level {least}")
+
+
 def select(
     checks: Mapping[str, Check], patterns: Iterable[str], skip: Iterable[str], level: Level
 ) -> tuple[Check, ...]:

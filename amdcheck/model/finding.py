@@ -52,7 +52,7 @@ RESERVED_OUTCOMES: dict[str, str] = {
     "timeout": "reading the evidence did not end within its deadline",
     "hang": "a read blocked and could not be ended; the path is named",
     "crashed": "the check itself raised an error: a bug in the check",
-    "busy": "the device is in use, so the self-test was not run",
+    "busy": "the CPUs or the GPU are in use, so that the self-test was not run, or not wholly",
     "disturbed": "something else ran during the measurement, so it says nothing about the hardware",
     "unreadable": "the listing that would show the device is missing or cannot be read",
     "not-recorded": "the recording that is replayed does not hold this evidence",
@@ -329,7 +329,8 @@ def _remedy_for(check: str, because: Unknown) -> Remedy:
         "absent": f"Find out why {where} does not exist on this kernel or installation",
         "failed": f"Read {where} by hand",
         "timeout": f"Find out what blocks {where}: a hung device, a dead mount",
-        "not-recorded": f"Record the machine again so that {where} is in the recording, or run amdcheck on it",
+        "not-recorded": f"Record the machine again, at the level that is judged, so that {where} is in the recording, "
+        "or run amdcheck on it",
     }[because.reason]
     return Remedy(
         action="investigate",

@@ -92,7 +92,7 @@ class Product:
     """Operands of one matrix product, its right answers, and the place for the kernel's answers."""
 
     def __init__(self, gemm: Gemm, m: int, n: int, k: int, seed: int, pages: Pages) -> None:
-        if min(m, n, k) < 1:
+        if min(m, n, k) < 1 or k >= 1 << 24 or m * n >= 1 << 32:  # amdcheck_kernels.h says why
             raise ValueError(f"a matrix product of {m} x {n} x {k}")
         self.gemm = gemm
         self.shape = (m, n, k)

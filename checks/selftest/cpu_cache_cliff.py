@@ -40,14 +40,16 @@ def cache_cliff(test: MemorySelfTest, cpu: Cpu, platform: Platform) -> Iterator[
     than half of the way from the second level to memory.
 
     Why: a rule of thumb for inference on the CPU is that the parameters a core works on, and its share of the batch,
-    fit into its share of the cache. In a virtual machine the named cache is the host's, and the machine's share of it
-    may be a tenth: 8 of 105 MiB were measured in one. Whoever plans with the claim, plans for memory speed unawares.
-    On bare metal a slice that is smaller than named is shared with somebody, or parts of it are locked away.
+    fit into its share of the cache. In a virtual machine the named cache is the host's, and the machine's share of
+    it may be a tenth: 4 to 16 of 105 MiB were measured in one, within a day, as its neighbours came and went.
+    Whoever plans with the claim, plans for memory speed unawares. On bare metal a slice that is smaller than named
+    is shared with somebody, or parts of it are locked away.
 
     smaller: plan with the metric last-level-share, the largest size walked that the cache held; the next one, mostly
-    twice as large, it did not hold, and the share lies between them. On bare metal look at resctrl (cache allocation,
-    also by container runtimes and Kubernetes' resource managers) and at what else runs on the same CCX. disturbed:
-    cores that share the slice were at work meanwhile, so that nothing is said.
+    twice as large, it did not hold, and the share lies between them. In a virtual machine measure some times, and
+    plan with the least. On bare metal look at resctrl (cache allocation, also by container runtimes and Kubernetes'
+    resource managers) and at what else runs on the same CCX. disturbed: cores that share the slice were at work
+    meanwhile, so that nothing is said.
 
     Source: AMD64 Architecture Programmer's Manual volume 3, Fn8000_001D; Linux Documentation/arch/x86/resctrl.rst.
     """

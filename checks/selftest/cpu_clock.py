@@ -40,6 +40,8 @@ def clock(test: ComputeSelfTest) -> Iterator[Finding]:
     low, and /proc/cpuinfo's "cpu MHz" is a guess of the kernel. A core held at its lowest frequency serves at half
     speed with every setting looking right.
 
+    Where no nominal clock is known, as in virtual machines, the check passes on chains that agree, and says so.
+
     throttled: the clock under load is plainly below nominal, while nothing else ran on the CPU. Look at the governor,
     the power cap (RAPL, the BMC's), temperatures, and the BIOS determinism and cTDP settings, in that order.
 

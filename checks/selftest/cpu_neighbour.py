@@ -56,7 +56,7 @@ def neighbour(test: CoresSelfTest) -> Iterator[Finding]:
         yield nothing
         return
     if not test.products:
-        yield skipped(ID, HOST, "the kernel offers neither FMA nor AVX2, by which the cores are compared")
+        yield skipped(ID, HOST, "the kernel does not offer AVX2, by which the cores are compared")
         return
     for run in test.alone:
         yield _one(test, run)
@@ -91,12 +91,12 @@ def _one(test: CoresSelfTest, run: CoreRun) -> Finding:
         )
     )
     outcome = _outcome(result, share=share, clock=clock, usual=usual, is_nominal=_is_nominal(test, run))
-    alone = "nobody shares the core"
+    alone = "nobody shared the core"
     if result.disturbed:
         alone = "no sign of somebody on the core's other thread, though others ran on the CPU itself"
     if outcome is None:
         clocked = "nominal or above" if _is_nominal(test, run) else "like that of the others that were measured"
-        message = f"{alone}, and its clock is {clocked}"
+        message = f"{alone}, and its clock was {clocked}"
         return passed(ID, subject, message, *seen, metrics=metrics)
     if outcome == "no-reference" and len(test.allowed) > 1:
         reason = f"{alone}; whether its clock is low cannot be said, no other core could be measured"

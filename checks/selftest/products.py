@@ -160,7 +160,9 @@ def _shared(source: str, test: ComputeSelfTest, product: Product) -> Iterator[Ev
         if test.is_shared(reading):
             begun = f"{reading.issued:.1f} instructions a cycle, and {test.most_issued:.1f} at most"
             told = f"beside the {name} the core began {begun}"
-            yield shown(source, told, note="as while its other thread works: lower than this core alone", volatile=True)
+            yield shown(
+                source, told, note="as while its other thread works: perhaps lower than this core alone", volatile=True
+            )
 
 
 def _metrics(test: ComputeSelfTest, product: Product) -> tuple[Metric, ...]:

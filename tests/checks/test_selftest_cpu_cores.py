@@ -271,7 +271,7 @@ def test_in_a_guest_with_one_idle_cpu_no_clock_is_there_to_compare_with() -> Non
     (found,) = judge(NEIGHBOUR, Changed(GUEST, one_idle))
     assert told([found]) == [(f"{NEIGHBOUR}/busy", "0", "skip")]
     unsure = "; whether its clock is low cannot be said, no other core could be measured"
-    assert found.message == f"nobody shares the core{unsure}"
+    assert found.message == f"nobody shared the core{unsure}"
 
     def and_disturbed(document: Document) -> None:
         one_idle(document)

@@ -32,6 +32,8 @@ from tests.standins.hungfs import dead_mount
         (RunRequest(host=Path("/nonexistent"), service="../etc"), "--service '../etc': not the name of a unit"),
         (RunRequest(host=Path("")), "--host: give a recording"),
         (RunRequest(select=("gpu.*", "nothing.*")), "'nothing.*' matches no check"),
+        (RunRequest(select=("selftest.cpu.*",), level="quick"), "runs at level quick; it takes --level standard"),
+        (RunRequest(select=("selftest.cpu.memory-p*",)), "runs at level standard; it takes --level deep"),
         (RunRequest(profile="gpu"), "--profile gpu: no such profile"),
     ],
 )

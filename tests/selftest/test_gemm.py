@@ -257,6 +257,17 @@ def test_vnni_is_exact_for_bytes_of_full_range(compiled: Library, name: str) -> 
     assert (got(product) == words(product, a @ b)).all()
 
 
+@pytest.mark.parametrize("shape", [(1, 1, 1 << 24), (1 << 16, 1 << 16, 1), (1, 1, 1 << 57), (1 << 57, 1 << 57, 1)])
+def test_a_product_whose_answers_are_too_many_or_not_exact_is_refused(
+    library: Library, shape: tuple[int, int, int]
+) -> None:
+    """By the library too, before it touches anything."""
+    with pytest.raises(ValueError, match=r"a matrix product of \d+ x"):
+        gemm(library, "fma").prepare(m=shape[0], n=shape[1], k=shape[2], seed=1)
+    handle = gemm(library, "fma")._handle
+    assert library._library.amdcheck_gemm_operands(handle, 1, *shape, None, None, None) == -1
+
+
 @pytest.mark.parametrize("shape", [(0, 1, 1), (1, 0, 1), (1, 1, 0), (-1, 2, 2)])
 def test_a_product_of_nothing_is_refused(library: Library, shape: tuple[int, int, int]) -> None:
     m, n, k = shape

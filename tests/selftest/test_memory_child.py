@@ -18,7 +18,7 @@ from weakref import WeakSet
 import msgspec
 import pytest
 
-from amdcheck.facts.cpu_memory import Sharing
+from amdcheck.facts.cpu_memory import AMOUNT, Sharing
 from amdcheck.knowledge.selftests import limit
 from amdcheck.selftest import chase, cpu_memory, cpu_pattern, idle, reading, room, sharing, triad
 from amdcheck.selftest.buffer import Buffer
@@ -308,6 +308,10 @@ def test_windows_count_what_was_moved_inside_them_and_no_more(
     for kind in ("plain", "streaming"):
         assert node[kind]["slices"] == triad.ATTEMPTS
         assert 1e7 < 1 / node[kind]["best_s"] * 1e9 < 1e13  # bytes a second
+
+
+def test_a_rate_is_counted_in_what_the_child_counted() -> None:
+    assert AMOUNT == triad.AMOUNT
 
 
 def test_a_window_of_too_few_chunks_tells_no_rate(library: Library) -> None:
