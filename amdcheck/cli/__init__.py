@@ -13,6 +13,8 @@ def main() -> int:
     # too late to change anything, and the interpreter on its way out would answer them in its own way.
     ending = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     signal.pthread_sigmask(signal.SIG_BLOCK, ending)
+    # A caller that ignores its children's ends hands that on, and then nobody learns how ours ended.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     from amdcheck.cli.conduct import conduct
 
     code = conduct()

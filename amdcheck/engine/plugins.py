@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import os
-import select
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +21,8 @@ from amdcheck.engine.registry import Check, Plugin, all_checks, described
 from amdcheck.engine.supervisor import Outcome
 from amdcheck.engine.worker import IMPORT_SECONDS, Plan
 from amdcheck.facts.registry import all_facts
-from amdcheck.host.processes import become_subreaper, escaped_children, has_ended, kill_tree, let_go_of_the_caller
+from amdcheck.host.pipes import readable
+from amdcheck.host.processes import adopt_orphans, escaped_children, has_ended, kill_tree, let_go_of_the_caller
 from amdcheck.model.errors import in_words
 from amdcheck.model.finding import Finding
 from amdcheck.model.text import printable
@@ -154,7 +154,7 @@ class _Asked:
 def _ask(entries: Sequence[EntryPoint], seconds: float) -> list[_Answer]:
     """Import each entry point in a process of its own, side by side."""
     all_checks()  # before the fork: what is registered by then is built in
-    become_subreaper()
+    adopt_orphans()
     before = escaped_children()
     end = time.monotonic() + seconds
     asked: list[_Asked] = []
@@ -169,7 +169,7 @@ def _ask(entries: Sequence[EntryPoint], seconds: float) -> list[_Answer]:
             asked.append(_Asked(pid, ours, FrameBuffer()))
         while len(answers) < len(asked) and (left := end - time.monotonic()) > 0:
             waiting = [one for one in asked if one.pid not in answers]
-            ready = select.select([one.pipe for one in waiting], [], [], min(left, _POLL_S))[0]
+            ready = readable([one.pipe for one in waiting], min(left, _POLL_S))
             for one in waiting:
                 answer = _answer(one, wait=one.pipe not in ready)
                 if answer is not None:
@@ -187,7 +187,7 @@ def _answer(asked: _Asked, *, wait: bool) -> _Answer | None:
     if wait and not has_ended(asked.pid):
         return None
     # What a dead process left behind may hold the pipe open, so that its end does not show there.
-    data = os.read(asked.pipe, 1 << 18) if select.select([asked.pipe], [], [], 0)[0] else b""
+    data = os.read(asked.pipe, 1 << 18) if readable([asked.pipe], 0) else b""
     if not data:
         return "crashed", "its process ended while it was imported"
     try:

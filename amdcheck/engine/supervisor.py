@@ -7,7 +7,6 @@ what it blocked on, and starts another that answers `timeout` for that path alon
 from __future__ import annotations
 
 import os
-import select
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -34,7 +33,8 @@ from amdcheck.engine.registry import Check
 from amdcheck.engine.worker import Plan, broken_fact, bug_of, crashed, run_worker
 from amdcheck.host.capture import Hang, Unfinished
 from amdcheck.host.paths import encodable
-from amdcheck.host.processes import become_subreaper, escaped_children, has_ended, kill_tree, state_of
+from amdcheck.host.pipes import readable
+from amdcheck.host.processes import adopt_orphans, escaped_children, has_ended, kill_tree, state_of
 from amdcheck.model.errors import InputError
 from amdcheck.model.finding import HOST, Finding, Remedy, Step, undetermined
 
@@ -85,7 +85,7 @@ def supervise(
     `on_check` is told how many checks are done and which one starts. Raises InputError when the host cannot be
     opened. Whatever ends it (a signal too), no worker is left but one in uninterruptible sleep.
     """
-    become_subreaper()
+    adopt_orphans()
     return _Supervisor(plan, deadline_s, time.monotonic() if began is None else began, on_check).run()
 
 
@@ -157,9 +157,9 @@ class _Supervisor:
             wait = _POLL_S if doing is None else min(_POLL_S, max(doing.deadline - now, 0.0) + 0.01)
             if self._ends is not None:
                 wait = min(wait, self._ends - now)
-            if not select.select([pipe], [], [], max(wait, 0.001))[0]:
+            if not readable([pipe], max(wait, 0.001)):
                 # What it left behind may hold the pipe open, so that its end does not show there.
-                if has_ended(worker) and not select.select([pipe], [], [], 0)[0]:
+                if has_ended(worker) and not readable([pipe], 0):
                     return "it died"
                 continue
             data = os.read(pipe, 1 << 18)

@@ -7,7 +7,7 @@ from typing import Annotated
 from msgspec import Struct
 
 from amdcheck.facts.cpu import Cpu, nominal_hz
-from amdcheck.facts.readings import SHOWN, Amount, Reading
+from amdcheck.facts.readings import SHOWN, Amount, Number, Reading
 from amdcheck.facts.registry import fact
 from amdcheck.facts.selftests import (
     TIMEOUT_S,
@@ -67,9 +67,9 @@ class Clock(Struct, frozen=True, kw_only=True):
 class WrongElement(Struct, frozen=True, kw_only=True):
     """One wrong word of a product of shape m, n, k: got and want are its bits."""
 
-    shape: tuple[int, int, int]
-    row: int
-    column: int
+    shape: tuple[Number, Number, Number]
+    row: Number
+    column: Number
     got: str
     want: str
 
@@ -82,7 +82,7 @@ class Product(Compared, frozen=True, kw_only=True):
     comparison should notice.
     """
 
-    shape: tuple[int, int, int]
+    shape: tuple[Number, Number, Number]
     operations: Amount
     reading: Reading
     ceiling_operations: Amount
@@ -118,7 +118,7 @@ class _ClockStep(Step, frozen=True, kw_only=True):
 
 
 class _Document(GroupDocument, frozen=True, kw_only=True):
-    cpu: int | None
+    cpu: Number | None
     clock: _ClockStep
     products: tuple[ProductRun, ...]
 
@@ -128,7 +128,7 @@ class ComputeSelfTest(Group, frozen=True, kw_only=True):
     """selftest cpu.compute: one CPU that was idle, its clock and its matrix products."""
 
     offered: Value[tuple[str, ...]]  # rows of isa.toml whose flags the kernel offers
-    cpu: int | None
+    cpu: Number | None
     clock: Value[Clock]
     products: Value[dict[str, ProductRun]]  # by name
     nominal_hz: Value[float]  # what the firmware calls the processor's nominal clock

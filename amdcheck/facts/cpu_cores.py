@@ -38,7 +38,7 @@ class CoreResult(Compared, frozen=True, kw_only=True):
     `cpu_share` is CPU time over that time, `stolen_s` what the hypervisor took, None where /proc/stat does not say.
     """
 
-    cpus: tuple[int, ...]
+    cpus: tuple[Number, ...]
     slices: Amount
     product_best_s: Seconds
     product_median_s: Seconds
@@ -64,7 +64,7 @@ class CoreResult(Compared, frozen=True, kw_only=True):
 class CoreRun(Step, frozen=True, kw_only=True):
     """How the process on one CPU ended."""
 
-    cpu: int
+    cpu: Number
     result: CoreResult | None
 
 
@@ -87,7 +87,7 @@ class Quota(Struct, frozen=True, kw_only=True):
 
 
 class _Document(GroupDocument, frozen=True, kw_only=True):
-    allowed: tuple[int, ...]
+    allowed: tuple[Number, ...]
     quota: Quota | None
     alone: Annotated[tuple[CoreRun, ...], PER_CPU]
     waves: Annotated[tuple[Wave, ...], PER_CPU]
@@ -112,16 +112,16 @@ class CoresSelfTest(Group, frozen=True, kw_only=True):
     """selftest cpu.cores: the CPUs that were idle, a few of them alone, then more and more at once, up to all."""
 
     products: tuple[str, ...]  # that the kernel offers, the best first; without one nothing is measured
-    allowed: tuple[int, ...]  # the CPUs that we may run on, idle or not
+    allowed: tuple[Number, ...]  # the CPUs that we may run on, idle or not
     quota: Quota | None
     alone: tuple[CoreRun, ...]
     waves: tuple[Wave, ...]  # two cores, four, eight, up to one thread of every core
     stolen_looks: tuple[float, ...]  # by the hypervisor, of the time of all, at each look; the best look is `together`
     stolen_since_boot: float | None  # of the time in which there was work; None where the kernel does not say
     together: tuple[CoreRun, ...]  # all; fewer when a process of a wave went wrong; empty when only one CPU was idle
-    operations: int  # of one product
-    cycles: int  # of one chain
-    ports_operations: int
+    operations: Number  # of one product
+    cycles: Number  # of one chain
+    ports_operations: Number
     nominal_hz: dict[int, Value[float]]  # of the CPUs that were measured alone, by the firmware
 
     @classmethod

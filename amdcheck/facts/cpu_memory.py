@@ -37,14 +37,14 @@ AMOUNT = 1e9  # bytes that a bandwidth's reading is the time for
 class WorkerEnd(Step, frozen=True, kw_only=True):
     """How a worker ended that gave no result."""
 
-    cpu: int
+    cpu: Number
 
 
 class WrongElement(Struct, frozen=True, kw_only=True):
     """The first wrong element of one worker's array."""
 
-    cpu: int
-    element: int
+    cpu: Number
+    element: Number
 
 
 class NodeBandwidth(Compared, frozen=True, kw_only=True):
@@ -56,12 +56,12 @@ class NodeBandwidth(Compared, frozen=True, kw_only=True):
     `wrong`; `planted` errors, of which the comparison `noticed` so many.
     """
 
-    node: int
-    cpus: tuple[int, ...]
+    node: Number
+    cpus: tuple[Number, ...]
     array_kib: Number
     no_room_kib: Number | None
     died: Annotated[tuple[WorkerEnd, ...], PER_CPU]
-    placed: tuple[int, ...]
+    placed: tuple[Number, ...]
     plain: Reading | None
     streaming: Reading | None
     first_wrong: Annotated[tuple[WrongElement, ...], SHOWN]
@@ -97,8 +97,8 @@ class Reached(Compared, frozen=True, kw_only=True):
 class Reach(Step, frozen=True, kw_only=True):
     """One core of a node with memory of one node."""
 
-    cpu_node: int
-    memory_node: int
+    cpu_node: Number
+    memory_node: Number
     result: Reached | None
 
 
@@ -132,7 +132,7 @@ class Latency(Struct, frozen=True, kw_only=True):
     `allowed_huge`: False where this process was forbidden them. `planted` cycles were linked wrong, `noticed` so many.
     """
 
-    cpu: int
+    cpu: Number
     points: Annotated[tuple[Point, ...], Meta(max_length=256)]
     memory_kib: Amount
     wanted_kib: Amount | None = None
@@ -172,7 +172,7 @@ class Distance(Struct, frozen=True, kw_only=True):
 class Sharing(Compared, frozen=True, kw_only=True):
     """Two CPUs of different cores, the nearest distance first. `compared` counts, of which `wrong`."""
 
-    cpus: tuple[int, int]
+    cpus: tuple[Number, Number]
     increments: Amount
     distances: Annotated[tuple[Distance, ...], Meta(max_length=16)]
 
@@ -213,21 +213,23 @@ class _Document(GroupDocument, frozen=True, kw_only=True):
     matrix: _MatrixStep
     chase: _LatencyStep
     sharing: _SharingStep
-    nodes_busy: dict[int, tuple[int, ...]]
-    sharers_busy: tuple[int, ...]
+    nodes_busy: dict[Number, tuple[Number, ...]]
+    sharers_busy: tuple[Number, ...]
 
 
 # Ends of a step that say why it was not asked for on this machine.
-_NOT_RUN = ("not-offered", "one-node", "not-asked", "no-pair")
+_BUSY = "busy"
+_NOT_RUN = ("not-offered", "one-node", "not-asked", "no-pair", _BUSY)
 
 
 @fact
 class MemorySelfTest(Group, frozen=True, kw_only=True):
     """selftest cpu.memory: idle CPUs, their nodes' bandwidth, one CPU's latencies, and two CPUs on one line.
 
-    `not_run`: the steps that this machine gave no cause for, by name, and why. `nodes_busy`: the CPUs of each node that
-    other programs used while bandwidth was measured, for nodes that have such. `sharers_busy`: the CPUs that share the
-    L3 slice with the one whose latencies were measured, and were in use.
+    `not_run`: the steps that this machine gave no cause for, by name, and why; `no_pair_idle`: false sharing among
+    them, because others use the CPUs. `nodes_busy`: the CPUs of each node that other programs used while bandwidth
+    was measured, for nodes that have such. `sharers_busy`: the CPUs that share the L3 slice with the one whose
+    latencies were measured, and were in use.
     """
 
     bandwidth: Value[Bandwidth]
@@ -235,8 +237,9 @@ class MemorySelfTest(Group, frozen=True, kw_only=True):
     latency: Value[Latency]
     sharing: Value[Sharing]
     not_run: dict[str, str]
-    nodes_busy: dict[int, tuple[int, ...]]
-    sharers_busy: tuple[int, ...]
+    no_pair_idle: bool
+    nodes_busy: dict[Number, tuple[Number, ...]]
+    sharers_busy: tuple[Number, ...]
 
     @classmethod
     def read(cls, host: Host, cpu: Cpu, numa: Numa, expect: Expectations) -> MemorySelfTest:
@@ -254,6 +257,7 @@ class MemorySelfTest(Group, frozen=True, kw_only=True):
             latency=step_of(document, lambda d: (d.chase, d.chase.result)),
             sharing=step_of(document, lambda d: (d.sharing, d.sharing.result)),
             not_run={} if known is None else _not_run(known, cpu),
+            no_pair_idle=known is not None and known.sharing.ended == _BUSY,
             nodes_busy={} if known is None else known.nodes_busy,
             sharers_busy=() if known is None else known.sharers_busy,
         )

@@ -26,7 +26,7 @@ class WrongWord(Struct, frozen=True, kw_only=True):
     offset: Number
     got: _Bits
     want: _Bits
-    node: int | None
+    node: Number | None
 
 
 class Patterns(Compared, frozen=True, kw_only=True):
@@ -35,13 +35,13 @@ class Patterns(Compared, frozen=True, kw_only=True):
     bytes: Amount
     passes: Amount
     first_wrong: Annotated[tuple[WrongWord, ...], SHOWN]
-    nodes: tuple[int, ...]  # that its memory lies on, empty where the kernel does not say
+    nodes: tuple[Number, ...]  # that its memory lies on, empty where the kernel does not say
 
 
 class PatternRun(Step, frozen=True, kw_only=True):
     """How the worker on one CPU ended."""
 
-    cpu: int
+    cpu: Number
     result: Patterns | None
 
 
@@ -54,7 +54,7 @@ class _Document(GroupDocument, frozen=True, kw_only=True):
 class PatternSelfTest(Group, frozen=True, kw_only=True):
     """selftest cpu.pattern: workers on idle cores; `room_kib` is the memory that they might take without harm."""
 
-    room_kib: int
+    room_kib: Number
     workers: tuple[PatternRun, ...]
 
     @classmethod

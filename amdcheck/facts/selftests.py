@@ -34,7 +34,7 @@ class Step(Struct, frozen=True, kw_only=True):
     """How one step of a self-test ended, in a process of its own.
 
     `ended`: returned, timeout, memory, denied, failed, not-built, the signal that killed it, as SIGILL, or why it was
-    not asked for on this machine: not-offered, one-node, not-asked, no-pair.
+    not asked for on this machine: not-offered, one-node, not-asked, no-pair, busy.
     """
 
     ended: str
@@ -77,8 +77,8 @@ class Compared(Struct, frozen=True, kw_only=True):
 class WrongWord(Struct, frozen=True, kw_only=True):
     """One place of a register tile whose answer was wrong: got and want are the bits of the first wrong answer."""
 
-    register: int
-    lane: int
+    register: Number
+    lane: Number
     got: str
     want: str
 
@@ -86,11 +86,11 @@ class WrongWord(Struct, frozen=True, kw_only=True):
 class KernelResult(Compared, frozen=True, kw_only=True):
     """What a kernel computed: words compared and wrong, bits planted and noticed, and the CPUs it ran on."""
 
-    registers: int
-    lanes: int
-    wrong_lanes: tuple[int, ...]
+    registers: Number
+    lanes: Number
+    wrong_lanes: tuple[Number, ...]
     first_wrong: Annotated[tuple[WrongWord, ...], SHOWN]
-    cpus: tuple[int, ...]
+    cpus: tuple[Number, ...]
 
 
 class KernelRun(Step, frozen=True, kw_only=True):
@@ -103,8 +103,8 @@ class KernelRun(Step, frozen=True, kw_only=True):
 class RawCpuid(Struct, frozen=True, kw_only=True):
     """The raw leaves by "leaf.subleaf" as EAX, EBX, ECX, EDX, and the lower half of XCR0 (None: XSAVE is off)."""
 
-    leaves: dict[str, tuple[int, int, int, int]]
-    xcr0: int | None
+    leaves: dict[str, tuple[Number, Number, Number, Number]]
+    xcr0: Number | None
 
 
 class _CpuidStep(Step, frozen=True, kw_only=True):
@@ -213,7 +213,7 @@ class Load(Struct, frozen=True, kw_only=True):
 class Loads(Struct, frozen=True, kw_only=True):
     """What loads of `width` bytes take from the first-level cache, by offset; the aligned one first."""
 
-    width: int
+    width: Number
     by_offset: Annotated[tuple[Load, ...], Meta(min_length=2)]
 
     def __post_init__(self) -> None:
@@ -247,8 +247,8 @@ class NumpyArrays(Struct, frozen=True, kw_only=True):
     empty: Counts
     sliced: Counts
     allocated: Counts
-    contiguous_tried: int
-    contiguous_same: int
+    contiguous_tried: Number
+    contiguous_same: Number
 
 
 class Numpy(Struct, frozen=True, kw_only=True):

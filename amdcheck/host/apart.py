@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import os
-import select
 import signal
 import time
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from types import FrameType
 
 import msgspec
 
+from amdcheck.host.pipes import readable
 from amdcheck.host.processes import let_go_of_the_caller
 from amdcheck.model.errors import InputError
 
@@ -82,7 +82,7 @@ def _received(pipe: int, end: float) -> tuple[str, int, bytes] | None:
     data = b""
     while True:
         left = end - time.monotonic()
-        if left <= 0 or not select.select([pipe], [], [], left)[0]:
+        if left <= 0 or not readable([pipe], left):
             return None
         piece = os.read(pipe, 1 << 20)
         if not piece:

@@ -302,6 +302,10 @@ def _not_started(name: bytes, key: str) -> Unknown:
 
 # Self-tests
 
+_WITH_FOLDERS = (
+    "import os, site, sys; [site.addsitedir(folder) for folder in sys.argv.pop(1).split(os.pathsep)]; "
+    "from amdcheck.selftest.__main__ import main; sys.exit(main(sys.argv[1:]))"
+)
 _SELFTEST_NAME = re.compile(r"[a-z0-9]+([._-][a-z0-9]+)*")
 
 
@@ -311,7 +315,7 @@ def run_selftest(test: SelfTest) -> Value[SelfTestResult]:
     if not _SELFTEST_NAME.fullmatch(test.name):
         return Unknown("failed", key, "not the name of a self-test")
     if test.python is None:
-        argv = [sys.executable, "-I", "-m", "amdcheck.selftest", test.name, *test.params]
+        argv = [sys.executable, "-I", *_own_child(), test.name, *test.params]
     else:
         program = _foreign_program(test.name)
         if program is None:
@@ -321,6 +325,20 @@ def run_selftest(test: SelfTest) -> Value[SelfTestResult]:
     if isinstance(answer, Unknown):
         return Unknown(answer.reason, key, answer.detail)
     return Known(SelfTestResult(name=test.name, params=test.params, python=test.python, result=answer.value), key)
+
+
+def _own_child() -> tuple[str, ...]:
+    """How an isolated interpreter is told to run our self-tests.
+
+    It leaves out the user's packages and PYTHONPATH, from which we may have come ourselves: then it is told where.
+    """
+    import site
+
+    ours = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    named = map(os.path.abspath, filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
+    left_out = {ours, *named, *([site.getusersitepackages()] if site.ENABLE_USER_SITE else [])}
+    folders = [entry for entry in sys.path if entry in left_out and entry not in site.getsitepackages()]
+    return ("-c", _WITH_FOLDERS, os.pathsep.join(folders)) if folders else ("-m", "amdcheck.selftest")
 
 
 def _foreign_program(name: str) -> str | None:

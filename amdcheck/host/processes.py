@@ -34,6 +34,14 @@ def become_subreaper() -> None:
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
+def adopt_orphans() -> None:
+    """Become a subreaper, unless the caller left us children, as a shell does that runs us by `exec` with jobs in the
+    background: what those leave behind would come to us, and be ended as if it had escaped from what we started.
+    """
+    if not children():
+        become_subreaper()
+
+
 def die_with_parent() -> None:
     """Be killed when the parent dies."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

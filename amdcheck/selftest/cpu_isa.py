@@ -66,7 +66,7 @@ def judge(library: Library, kernel: Kernel) -> Record:
         "first_wrong": list(places.values())[:SHOWN],
         "planted": kernel.words,
         "noticed": noticed,
-        "cpus": sorted({before, library.current_cpu()}),
+        "cpus": sorted({before, library.current_cpu()} - {-1}),
     }
 
 

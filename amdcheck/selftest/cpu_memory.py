@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from amdcheck.host.asked import ALLOW_BUSY
 from amdcheck.selftest import chase, sharing, stat, triad
-from amdcheck.selftest.idle import Busy, busy_ticks, cpus_of, idle_cpus, one_a_core
+from amdcheck.selftest.idle import Busy, busy_ticks, cpus_of, idle_cpus, known_core, one_a_core
 from amdcheck.selftest.isolate import Ended, Record, isolated
 from amdcheck.selftest.library import Library, LibraryMissing, load
 from amdcheck.selftest.limits import limit_value
@@ -96,12 +96,20 @@ def _steps(library: Library, asked: Asked, idle: Sequence[int]) -> Record:
         "nodes_busy": {node: here for node, cpus in asked.nodes.items() if (here := [c for c in others if c in cpus])},
         "chase": latency,
         "sharers_busy": [other for other in watch.busy() if part and other in part[1] and other != cpu],
-        "sharing": _not_run(
-            "no-pair", "it takes two CPUs of different cores that are idle, allowed and within the quota"
-        )
+        "sharing": _no_pair(asked)
         if pair is None
         else isolated(lambda: sharing.judge(library, pair), deadline_s=deadline_s),
     }
+
+
+def _no_pair(asked: Asked) -> Ended:
+    """Why there are no two CPUs to share a line: others use all but one core, or there is one, or nobody says."""
+    allowed = sorted(os.sched_getaffinity(0))
+    if sharing.pair(allowed, [cpus for _, cpus in asked.l3]) is not None:
+        return _not_run("busy", "no two CPUs of different cores are idle and within the quota")
+    if any(known_core(cpu) is None for cpu in allowed):
+        return _not_run("failed", "the kernel does not say which CPUs are of one core")
+    return _not_run("no-pair", "it takes two CPUs of different cores, and amdcheck may run on one core alone")
 
 
 class _Watch:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import signal
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, TypedDict
 
+from amdcheck.host.pipes import readable
 from amdcheck.host.processes import die_with_parent, leave_no_core, signal_name
 
 # The values that JSON has; a step returns what json.dumps takes.
@@ -160,9 +160,7 @@ def _receive(receiver: int, until: float) -> bytes | None:
     """
     message = b""
     while not message.endswith(_WHOLE):
-        ready = select.poll()  # select() takes no descriptor beyond 1023
-        ready.register(receiver, select.POLLIN)
-        if not ready.poll(1000 * max(0.0, until - time.monotonic())):
+        if not readable([receiver], until - time.monotonic()):
             return None
         part = os.read(receiver, 1 << 16)
         if not part:

@@ -11,10 +11,11 @@ from amdcheck.selftest.cgroup import folders
 
 SHARE = 0.25  # of what is available: the rest stays for who serves
 _NO_LIMIT = 1 << 60  # version 1 writes some 2^63 where there is no limit
-# A control group's limit, what is used of it, and the line of memory.stat that says what the kernel would drop of that.
+# A control group's limits (beyond memory.high the kernel slows down whoever is in the group), what is used of them, and
+# the line of memory.stat that says what the kernel would drop of that.
 _VERSIONS = (
-    ("memory.max", "memory.current", "inactive_file"),
-    ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    (("memory.max", "memory.high"), "memory.current", "inactive_file"),
+    (("memory.limit_in_bytes",), "memory.usage_in_bytes", "total_inactive_file"),
 )
 _PROC = Path("/proc")
 _NODES = Path("/sys/devices/system/node")
@@ -52,11 +53,13 @@ def be_first_to_go() -> None:
 
 
 def _left(folder: Path) -> int | None:
-    """What a control group leaves of its limit, None without one: "max" in version 2, a huge number in version 1."""
-    for limit, usage, cache in _VERSIONS:
-        most, used = _text(folder / limit).strip(), _text(folder / usage).strip()
-        if most.isdecimal() and used.isdecimal() and int(most) < _NO_LIMIT:
-            return int(most) - int(used) + (_amount(folder / "memory.stat", cache) or 0)
+    """What a control group leaves of its limits, None without one: "max" in version 2, a huge number in version 1."""
+    for limits, usage, cache in _VERSIONS:
+        told = [_text(folder / name).strip() for name in limits]
+        most = min((int(text) for text in told if text.isdecimal()), default=_NO_LIMIT)
+        used = _text(folder / usage).strip()
+        if most < _NO_LIMIT and used.isdecimal():
+            return most - int(used) + (_amount(folder / "memory.stat", cache) or 0)
     return None
 
 

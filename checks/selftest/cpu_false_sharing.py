@@ -51,7 +51,8 @@ def false_sharing(test: MemorySelfTest) -> Iterator[Finding]:
     if nothing is not None:
         yield nothing
     elif "sharing" in test.not_run:
-        yield skipped(ID, HOST, test.not_run["sharing"])
+        outcome = "busy" if test.no_pair_idle else "not-applicable"
+        yield skipped(ID, HOST, test.not_run["sharing"], outcome=outcome)
     elif isinstance(test.sharing, Unknown):
         yield undetermined(ID, HOST, "two cores on one line were not measured", because=test.sharing)
     else:

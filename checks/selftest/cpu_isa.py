@@ -126,7 +126,7 @@ def _computed(test: IsaSelfTest, row: InstructionSet, subject: Subject, result: 
                 shown(source, f"register {w.register} lane {w.lane}: {w.got} instead of {w.want}", volatile=True)
                 for w in result.first_wrong
             ),
-            shown(source, f"ran on CPU {', '.join(map(str, result.cpus))}", volatile=True),
+            shown(source, f"ran on CPU {', '.join(map(str, result.cpus)) or 'unknown'}", volatile=True),
             expected="every word exact",
             actual=f"{result.wrong} of {result.compared} words wrong",
             remedy=remedy(f"{ID}/wrong-result"),

@@ -169,8 +169,8 @@ def test_a_disturbed_cpu_that_is_fast_all_the_same_passes_and_tells_of_it() -> N
     assert all(any("50 % of its CPU, taken off it 7 times" in (e.value or "") for e in f.evidence) for f in found)
     assert [f.metrics for f in found] == [()] * 4
     assert {f.message for f in found} == {
-        "no sign of somebody on the core's other thread, though others ran on the CPU itself, and its clock is nominal "
-        "or above"
+        "no sign of somebody on the core's other thread, though others ran on the CPU itself, and its clock was "
+        "nominal or above"
     }
 
 

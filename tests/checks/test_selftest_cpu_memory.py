@@ -540,6 +540,12 @@ def test_two_cpus_that_did_not_run_together_are_not_judged() -> None:
     assert values(finding)[-1] == "disturbed, not judged: the two had 20 % of their CPUs"
 
 
+@pytest.mark.parametrize(("ended", "told"), [("busy", "skip busy"), ("failed", "unknown failed")])
+def test_a_pair_that_others_use_or_that_nobody_tells_is_not_told_to_be_none(ended: str, told: str) -> None:
+    findings = changed(SHARING, ONE_NODE, lambda said: said["sharing"].update(ended=ended, detail="why", result=None))
+    assert brief(findings) == {"host": told}
+
+
 def test_one_cpu_alone_is_skipped_with_the_reason() -> None:
     def change(said: Document) -> None:
         detail = "it takes two CPUs of different cores that nobody uses"

@@ -82,6 +82,9 @@ def all_allocators(held: int, aligned: int) -> Callable[[Document], Any]:
     ("check", "child", "change"),
     [
         ("isa", "cpu.isa", twice("fma", "kernels")),
+        ("isa", "cpu.isa", lambda said: said["kernels"][0]["result"].update(registers=1 << 70)),
+        ("latency", "cpu.memory", lambda said: said["triad"]["result"]["nodes"][0].update(node=1 << 70)),
+        ("latency", "cpu.memory", lambda said: said["nodes_busy"].update({str(1 << 70): [0]})),
         ("gemm-fp32", "cpu.compute", twice("fma", "products")),
         ("gemm-fp32", "cpu.compute", each_product(ceiling_operations=0)),
         ("gemm-fp32", "cpu.compute", each_product(operations=10**400)),

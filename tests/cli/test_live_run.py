@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -172,3 +173,58 @@ def processes_with(word: str) -> list[int]:
             if word.encode() in command:
                 found.append(int(folder.name))
     return found
+
+
+# ---- What a caller may hand on ----
+
+
+def test_children_whose_ends_the_caller_ignores_are_waited_for() -> None:
+    program = (
+        "import os, signal, sys\n"
+        "signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
+        "os.execv(sys.executable, [sys.executable, '-m', 'amdcheck', 'run', 'selftest.cpu.isa', '--format', 'json'])\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=60
+    )
+    (found,) = [f for f in json.loads(result.stdout)["findings"] if f["subject"]["id"] in ("sse2", "host")][:1]
+    assert found["status"] in ("pass", "skip"), found
+
+
+def test_more_descriptors_than_select_takes_are_no_bug() -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 1300:
+        pytest.skip("no more than 1300 descriptors may be open here")
+    program = (
+        "import os, resource, sys\n"
+        f"resource.setrlimit(resource.RLIMIT_NOFILE, ({min(hard, 4096)}, {hard}))\n"
+        "for _ in range(1100): os.set_inheritable(os.open('/dev/null', os.O_RDONLY), True)\n"
+        "os.execv(sys.executable, [sys.executable, '-m', 'amdcheck', *sys.argv[1:]])\n"
+    )
+    for words in (("all", "--level", "quick"), ("run", "selftest.cpu.isa")):
+        result = subprocess.run(
+            [sys.executable, "-c", program, *words],
+            cwd=ROOT,
+            env=environment(),
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert result.returncode in VERDICTS, result.stderr
+
+
+def test_what_the_caller_left_in_the_background_is_not_ours_to_end() -> None:
+    """By `exec` a shell's job becomes our child, and what the job leaves behind would come to us."""
+    shell = '(sleep 1.2; setsid sleep 47.25 & ) & exec "$@"'
+    words = ["run", "selftest.cpu.*"]
+    command = ["sh", "-c", shell, "sh", sys.executable, "-m", "amdcheck", *words]
+    subprocess.run(command, cwd=ROOT, env=environment(), stdout=subprocess.DEVNULL, timeout=60)
+    time.sleep(0.5)
+    left = [
+        int(entry.name)
+        for entry in Path("/proc").iterdir()
+        if entry.name.isdigit() and b"sleep\x0047.25" in (entry / "cmdline").read_bytes()
+    ]
+    for pid in left:
+        os.kill(pid, signal.SIGTERM)
+    assert len(left) == 1

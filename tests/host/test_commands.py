@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from amdcheck.host.commands import OUTPUT_LIMIT, run_commands, run_selftest
 from amdcheck.host.processes import children
 from amdcheck.host.protocol import Command, CommandResult, SelfTest
 from amdcheck.model.value import Known, Unknown
+from tests.cli.command import ROOT
 from tests.standins.hungfs import hungfs
 
 
@@ -243,11 +245,38 @@ def test_an_unknown_selftest_is_refused_before_anything_starts() -> None:
     assert foreign.reason == "absent"
 
 
-def test_a_selftest_runs_in_our_isolated_interpreter() -> None:
+def test_a_selftest_runs_in_our_isolated_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry != str(ROOT)])
+    monkeypatch.delenv("PYTHONPATH", raising=False)
     answer = run_selftest(SelfTest(name="no_such_test", params=("1",)))
     assert isinstance(answer, Known)
     assert answer.value.result.argv == (sys.executable, "-I", "-m", "amdcheck.selftest", "no_such_test", "1")
     assert answer.value.result.rc != 0
+
+
+@pytest.mark.parametrize("where", ["PYTHONPATH", "user"])
+def test_a_selftest_finds_amdcheck_where_only_this_user_has_it(where: str, tmp_path: Path) -> None:
+    """An isolated interpreter leaves out PYTHONPATH and the user's packages, where `pip install --user` puts them."""
+    if where == "user":
+        version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+        packages = tmp_path / "lib" / version / "site-packages"
+        packages.mkdir(parents=True)
+        (packages / "ours.pth").write_text(f"{ROOT}\n")
+        env = {"PYTHONUSERBASE": str(tmp_path)}
+    else:
+        env = {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+    msgspec = find_spec("msgspec")
+    assert msgspec is not None
+    assert msgspec.origin is not None
+    program = (
+        f"import sys; sys.path.append({str(Path(msgspec.origin).parents[1])!r})\n"
+        "from amdcheck.host.commands import run_selftest\n"
+        "from amdcheck.host.protocol import SelfTest\n"
+        "print(run_selftest(SelfTest(name='no_such_test')).value.result.stderr)\n"
+    )
+    bare = os.path.realpath(sys.executable)  # not that of the virtual environment, which has no packages of users
+    done = subprocess.run([bare, "-c", program], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60)
+    assert done.stdout.startswith("usage: python -m amdcheck.selftest NAME"), done.stdout + done.stderr
 
 
 def test_no_process_to_be_had_is_an_answer() -> None:

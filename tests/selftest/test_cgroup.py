@@ -65,6 +65,10 @@ def test_version_1_writes_minus_one_without_a_quota(tmp_path: Path) -> None:
             ["mem/a", "mem", "unified/u", "unified"],
         ),
         ("0::/../sibling\n", [V2], ["cgroup"]),
+        # A container that is shown its host's groups, too, before or behind its own.
+        ("0::/\n", [V2, "/../.. host cgroup2 rw"], ["cgroup"]),
+        ("0::/\n", ["/../.. host cgroup2 rw", V2], ["cgroup"]),
+        ("0::/docker/x\n", ["/docker/x cgroup cgroup2 rw", "/ host cgroup2 rw"], ["cgroup"]),
         ("4:memory:/a\n", [V2], []),
         ("4:memory:/a\n", [], []),
         ("nonsense\n", [V2], []),

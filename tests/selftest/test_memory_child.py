@@ -18,6 +18,7 @@ from weakref import WeakSet
 import msgspec
 import pytest
 
+from amdcheck.facts import readings as facts_readings
 from amdcheck.facts.cpu_memory import AMOUNT, Sharing
 from amdcheck.knowledge.selftests import limit
 from amdcheck.selftest import chase, cpu_memory, cpu_pattern, idle, reading, room, sharing, triad
@@ -125,6 +126,15 @@ def test_a_process_that_is_forbidden_huge_pages_measures_without_and_says_so() -
     if walked["allowed_huge"] is None or walked["huge_kib"] is None:
         missing("this kernel does not say whether a process may have huge pages")
     assert (walked["huge_kib"], walked["allowed_huge"]) == (0, False)
+
+
+def test_two_cores_of_which_one_is_in_use_are_no_single_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = cpu_memory.parse(("standard",))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
+    for core, ended in (({0: (0,), 1: (1,)}, "busy"), ({0: (0, 1), 1: (0, 1)}, "no-pair"), ({}, "failed")):
+        for module in (cpu_memory, sharing):
+            monkeypatch.setattr(module, "known_core", core.get)
+        assert cpu_memory._no_pair(asked)["ended"] == ended
 
 
 def test_a_process_bound_to_one_cpu_has_no_pair() -> None:
@@ -323,6 +333,30 @@ def test_a_window_of_too_few_chunks_tells_no_rate(library: Library) -> None:
 
     (node,) = triad.nodes(Forging(library, time_triad=slow), ONE_WORKER, deadline_s=6.0)["nodes"]  # type: ignore[arg-type]
     assert (node["plain"], node["streaming"], node["wrong"]) == (None, None, 0)
+
+
+def test_a_window_in_which_others_had_the_cpu_does_not_spoil_the_median() -> None:
+    """Two of three windows moved nothing: the document stays one, and the median is no quicker than the best."""
+    moved = [{"moved": m, "cpu_s": triad.WINDOW_S, "involuntary": 1, "cycle_s": None} for m in (0.0, 2e8, 0.0)]
+    told = triad._reading([moved], stolen=None)
+    assert told is not None
+    reading = msgspec.convert(told, facts_readings.Reading)
+    assert reading.best_s == pytest.approx(triad.AMOUNT * triad.WINDOW_S / 2e8)
+    assert reading.median_s > 10 * reading.best_s
+
+
+def test_arrays_are_looked_for_all_over() -> None:
+    """A node that is full gives the first pages, and another one the rest."""
+    library = load()
+    asked = list[int]()
+
+    def first_pages_at_home(address: int) -> int:
+        asked.append(address)
+        return 0 if len(asked) == 1 else 1
+
+    forged = Forging(library, node_of=first_pages_at_home)
+    (node,) = triad.nodes(forged, ONE_WORKER, deadline_s=6.0)["nodes"]  # type: ignore[arg-type]
+    assert node["placed"] == [0, 1]
 
 
 def test_a_cell_in_which_nothing_was_moved_is_told_as_late_and_is_the_last_round(
@@ -773,6 +807,11 @@ MEMINFO = f"MemTotal: {64 * MIB} kB\nMemAvailable:   {16 * MIB} kB\n"
         ),
         ("0::/not/visible\n", {"memory.max": f"{GIB}\n", "memory.current": "0\n"}, GIB // 4),
         (
+            "0::/a\n",
+            {"a/memory.max": "max\n", "a/memory.high": f"{2 * GIB}\n", "a/memory.current": f"{GIB}\n"},
+            GIB // 4,
+        ),
+        (
             "5:cpu:/\n4:memory:/a\n0::/\n",
             {"memory/a/memory.limit_in_bytes": f"{GIB}\n", "memory/a/memory.usage_in_bytes": f"{GIB + 5}\n"},
             0,
@@ -783,7 +822,7 @@ MEMINFO = f"MemTotal: {64 * MIB} kB\nMemAvailable:   {16 * MIB} kB\n"
             4 * GIB,
         ),
     ],
-    ids=["none", "max", "parent-with-page-cache", "invisible-path", "version-1-full", "version-1-unlimited"],
+    ids=["none", "max", "parent-with-page-cache", "invisible-path", "slowed-down", "v1-full", "v1-unlimited"],
 )
 def test_a_quarter_of_the_least_that_is_left_may_be_taken(
     groups: str, files: dict[str, str], expected: int, tmp_path: Path
@@ -824,7 +863,7 @@ def test_each_kind_of_stores_has_its_own_windows() -> None:
         for kind in triad.ATTEMPTS * triad.KINDS
     ]
     counts = {"compared": 1, "wrong": 0, "planted": 1, "noticed": 1, "first_wrong": []}
-    ended = {0: {"ended": "returned", "detail": None, "result": {"windows": windows, "placed": 0, **counts}}}
+    ended = {0: {"ended": "returned", "detail": None, "result": {"windows": windows, "placed": [0], **counts}}}
     node = triad._node(0, [0], {0: 1 << 20}, {0: 1 << 20}, ended, {0: 0.0})  # type: ignore[arg-type]
     assert node["plain"]["best_s"] == pytest.approx(2 * node["streaming"]["best_s"])
 
