@@ -128,7 +128,10 @@ def test_what_self_tests_have_in_common_is_said_in_the_same_words(outcome: str, 
     own = {id: row for id, row in remedies("selftest").items() if id.endswith(f"/{outcome}") and ".cpu." in id}
     own.pop("selftest.cpu.clock/not-noticed", None)
     assert len(own) >= least
-    assert len({(row.action, row.owner, *(step.text for step in row.steps)) for row in own.values()}) == 1
+    texts = {
+        id: [step.text.replace("-c N,M", "-c N") for step in row.steps] for id, row in own.items()
+    }  # some take two
+    assert len({(row.action, row.owner, *texts[id]) for id, row in own.items()}) == 1
 
 
 def test_a_self_test_that_was_disturbed_is_run_again_itself() -> None:
