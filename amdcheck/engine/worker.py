@@ -332,6 +332,18 @@ def _refused_to_root(finding: Finding) -> Finding:
     """More privilege is no remedy for what root itself was refused."""
     if finding.outcome != "denied" or finding.status != "unknown":
         return finding
+    if finding.check.startswith("selftest."):
+        filtered = Step(
+            text="Root was refused this, so more rights do not help: see whether a filter of system calls is on (a "
+            "container's seccomp profile, SystemCallFilter of a systemd unit); Seccomp is 2 then",
+            argv=("grep", "Seccomp", "/proc/self/status"),
+            root=False,
+            reboot=False,
+        )
+        return replace(
+            finding,
+            remedy=Remedy(action="investigate", owner="setup", steps=(filtered,), reference="Linux proc_pid_status(5)"),
+        )
     steps = (
         Step(
             text="Root was refused this, so more rights do not help: see whether the device is in reset or suspended",

@@ -315,8 +315,9 @@ def _remedy_for(check: str, because: Unknown) -> Remedy:
     """The way to the evidence, for each reason why it was not read."""
     where = printable(because.source)
     if because.reason == "denied":
+        verb = "Run" if where.startswith("selftest ") else "Read"
         step = Step(
-            text=f"Read {where} as root",
+            text=f"{verb} {where} as root",
             argv=("sudo", "amdcheck", "run", check),
             root=True,
             reboot=False,

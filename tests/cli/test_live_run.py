@@ -228,3 +228,29 @@ def test_what_the_caller_left_in_the_background_is_not_ours_to_end() -> None:
     for pid in left:
         os.kill(pid, signal.SIGTERM)
     assert len(left) == 1
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0 or os.uname().machine != "x86_64",
+    reason="only root is told that more rights do not help, and the number of the call is that of x86-64",
+)
+def test_a_self_test_that_a_filter_of_system_calls_refuses_is_denied_and_says_what_to_look_for() -> None:
+    """As under SystemCallFilter=~@resources, which takes sched_setaffinity away."""
+    program = (
+        "import ctypes, struct, sys\n"
+        "rows = ((0x20, 0, 0, 0), (0x15, 0, 1, 203), (0x06, 0, 0, 0x00050001), (0x06, 0, 0, 0x7fff0000))\n"
+        "filters = b''.join(struct.pack('HBBI', *row) for row in rows)\n"
+        "held = ctypes.create_string_buffer(filters)\n"
+        "fprog = ctypes.create_string_buffer(struct.pack('HxxxxxxQ', len(rows), ctypes.addressof(held)))\n"
+        "libc = ctypes.CDLL(None, use_errno=True)\n"
+        "assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, fprog, 0, 0) == 0, ctypes.get_errno()\n"
+        "sys.argv[0] = 'amdcheck'\n"
+        "from amdcheck.cli import main; sys.exit(main())\n"
+    )
+    words = ["run", "selftest.cpu.gemm-fp32", "--allow-busy", "--format", "json"]
+    result = subprocess.run(
+        [sys.executable, "-c", program, *words], cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=60
+    )
+    found = [f for f in json.loads(result.stdout)["findings"] if f["status"] != "skip"]
+    assert {f["id"] for f in found} == {"selftest.cpu.gemm-fp32/denied"}, result.stdout
+    assert all("SystemCallFilter" in f["remedy"]["steps"][0]["text"] for f in found)
