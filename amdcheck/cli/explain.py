@@ -24,7 +24,7 @@ _TO_DO = dict.fromkeys(("ok", "not-applicable"), "There is nothing to do.")
 _TO_DO |= dict.fromkeys(
     ("crashed", "no-finding"), "Report it to whom the check is from: the finding says what happened."
 )
-_TO_DO["busy"] = "Run it again when they are idle, or with --allow-busy."
+_TO_DO["busy"] = "Run it again when they are idle, or with --allow-busy; where a CPU quota leaves too few, raise it."
 _TO_DO["disturbed"] = "Run it again when the machine is quiet."
 _TO_DO["not-in-table"] = "Update amdcheck, whose tables may know it by now; what was read stands in the finding."
 _UNREAD = "What to do depends on what could not be read: the finding says it, with its evidence."

@@ -29,7 +29,7 @@ def refuse_what_is_above(checks: Mapping[str, Check], patterns: Iterable[str], l
         levels = {checks[id].level for pattern in patterns for id in matching(pattern, checks)}
         told = " and ".join(map(repr, patterns))
         least = min(levels, key=LEVELS.index)
-        raise InputError(f"{told}: nothing that this matches runs at level {level}; it takes --level {least}")
+        raise InputError(f"{told}: nothing that is meant runs at level {level}; it takes --level {least}")
 
 
 def select(

@@ -335,7 +335,7 @@ def _refused_to_root(finding: Finding) -> Finding:
     if finding.check.startswith("selftest."):
         filtered = Step(
             text="Root was refused this, so more rights do not help: see whether a filter of system calls is on (a "
-            "container's seccomp profile, SystemCallFilter of a systemd unit); Seccomp is 2 then",
+            "container's seccomp profile, SystemCallFilter of a systemd unit); where amdcheck ran, Seccomp is 2 then",
             argv=("grep", "Seccomp", "/proc/self/status"),
             root=False,
             reboot=False,

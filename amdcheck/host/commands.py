@@ -302,8 +302,10 @@ def _not_started(name: bytes, key: str) -> Unknown:
 
 # Self-tests
 
-_WITH_FOLDERS = (
-    "import os, site, sys; [site.addsitedir(folder) for folder in sys.argv.pop(1).split(os.pathsep)]; "
+# By our own path, in our own order; what the user's packages add to the interpreter itself comes with their folder.
+_BY_OUR_PATH = (
+    "import os, site, sys; sys.path[:] = sys.argv.pop(1).split(os.pathsep); users = site.getusersitepackages(); "
+    "users in sys.path and site.addsitedir(users); "
     "from amdcheck.selftest.__main__ import main; sys.exit(main(sys.argv[1:]))"
 )
 _SELFTEST_NAME = re.compile(r"[a-z0-9]+([._-][a-z0-9]+)*")
@@ -330,15 +332,16 @@ def run_selftest(test: SelfTest) -> Value[SelfTestResult]:
 def _own_child() -> tuple[str, ...]:
     """How an isolated interpreter is told to run our self-tests.
 
-    It leaves out the user's packages and PYTHONPATH, from which we may have come ourselves: then it is told where.
+    It leaves out the user's packages and PYTHONPATH, from which we may have come ourselves: then it is told our path.
     """
     import site
 
     ours = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     named = map(os.path.abspath, filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
     left_out = {ours, *named, *([site.getusersitepackages()] if site.ENABLE_USER_SITE else [])}
-    folders = [entry for entry in sys.path if entry in left_out and entry not in site.getsitepackages()]
-    return ("-c", _WITH_FOLDERS, os.pathsep.join(folders)) if folders else ("-m", "amdcheck.selftest")
+    if left_out.difference(site.getsitepackages()).isdisjoint(sys.path):
+        return ("-m", "amdcheck.selftest")
+    return ("-c", _BY_OUR_PATH, os.pathsep.join(filter(os.path.isabs, sys.path)))
 
 
 def _foreign_program(name: str) -> str | None:

@@ -326,6 +326,10 @@ def _remedy_for(check: str, because: Unknown) -> Remedy:
     kernel_log = Step(
         text="Look at the kernel log for its reason", argv=("dmesg", "--level=err,warn"), root=True, reboot=False
     )
+    if where.startswith("selftest ") and because.reason in ("failed", "timeout"):
+        again = "Run it again when the machine is quiet and has memory free"
+        first = Step(text=again, argv=("amdcheck", "run", check), root=False, reboot=False)
+        return Remedy(action="investigate", owner="node", steps=(first, kernel_log), reference=None)
     text = {
         "absent": f"Find out why {where} does not exist on this kernel or installation",
         "failed": f"Read {where} by hand",

@@ -33,25 +33,25 @@ def folders(controller: str, *, proc: Path = _PROC) -> Iterator[Path]:
         for line in _text(proc / "self" / "cgroup").splitlines():
             _, controllers, group = line.split(":", 2)
             kind = "cgroup2" if controllers == "" else "cgroup" if controller in controllers.split(",") else ""
-            path, there = Path(group), mounts.get(kind, [])
+            path, there = Path(group), mounts.get(kind, {})
             # A container may see its host's mounts too, in which its own group is none or lies elsewhere.
-            seen = [(root, point) for root, point in there if path.is_relative_to(root) and ".." not in path.parts]
-            for root, point in seen[:1]:
-                below = path.relative_to(root)
+            seen = [point for point, root in there.items() if path.is_relative_to(root) and ".." not in path.parts]
+            for point in seen[:1]:
+                below = path.relative_to(there[point])
                 yield from (point / part for part in (below, *below.parents))
             if not seen:
-                yield from (point for _, point in there[:1])
+                yield from tuple(there)[:1]
 
 
-def _mounts(controller: str, proc: Path) -> dict[str, list[tuple[str, Path]]]:
-    """What group is the root of each mount, and where that is, by type of file system."""
-    mounts: dict[str, list[tuple[str, Path]]] = {}
+def _mounts(controller: str, proc: Path) -> dict[str, dict[Path, str]]:
+    """What group is the root of each mount, by type of file system and by place: of two at one place the later one."""
+    mounts: dict[str, dict[Path, str]] = {}
     for line in _text(proc / "self" / "mountinfo").splitlines():
         left, _, right = line.partition(" - ")
         kind, *_, options = right.split()
         if kind == "cgroup2" or (kind == "cgroup" and controller in options.split(",")):
             root, point = left.split()[3:5]
-            mounts.setdefault(kind, []).append((root, Path(point)))
+            mounts.setdefault(kind, {})[Path(point)] = root
     return mounts
 
 

@@ -107,7 +107,7 @@ def _no_pair(asked: Asked) -> Ended:
     allowed = sorted(os.sched_getaffinity(0))
     if sharing.pair(allowed, [cpus for _, cpus in asked.l3]) is not None:
         return _not_run("busy", "no two CPUs of different cores are idle and within the quota")
-    if any(known_core(cpu) is None for cpu in allowed):
+    if len(allowed) > 1 and any(known_core(cpu) is None for cpu in allowed):
         return _not_run("failed", "the kernel does not say which CPUs are of one core")
     return _not_run("no-pair", "it takes two CPUs of different cores, and amdcheck may run on one core alone")
 

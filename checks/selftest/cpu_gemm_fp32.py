@@ -32,7 +32,7 @@ def gemm_fp32(test: ComputeSelfTest) -> Iterator[Finding]:
     loop lives in the first two caches, which do not give what they should: see that the prefetchers are not switched
     off in the BIOS. below-table: the ports give less than the series has. In a virtual machine somebody else computes
     on this core all the time; on bare metal look for a sibling thread that is busy. A rate beside which the core began
-    fewer instructions a cycle than beside others is not judged, and no metric: then its other thread was at work.
+    fewer instructions a cycle than beside others is neither judged nor a metric: then its other thread was at work.
 
     Source: ceilings measured beside; issue widths from AMD's software optimization guides by way of the EPYC table.
     """

@@ -29,8 +29,8 @@ def gemm_int8(test: ComputeSelfTest) -> Iterator[Finding]:
     below-ceiling: the product reaches less than 0.4 of its ceiling; alone on a core 0.78 to 0.98 were measured. The
     loop runs in the first two caches, which do not give what they should: see that prefetchers are not switched off.
     below-table: vpdpbusd is issued at less than the series' width: another thread shares the core all the time. What it
-    took for a while, told by fewer instructions begun a cycle than beside other rates, is not judged
-    and no metric.
+    took for a while, told by fewer instructions begun a cycle than beside other rates, is neither judged
+    nor a metric.
 
     Source: ceilings measured beside; AMD64 Architecture Programmer's Manual volume 4 for the instructions.
     """

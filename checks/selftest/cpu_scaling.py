@@ -53,10 +53,10 @@ def scaling(test: CoresSelfTest, cpu: Cpu) -> Iterator[Finding]:
 
     What to do: low: give the machine whole cores, or start as many threads as there are cores. throttled-by-quota:
     start as many threads as the quota has CPUs, or raise it. low-clock: power or heat hold all cores down when all
-    work, which no single core shows: look at the power limit (cTDP, PPT) and the cooling. stolen: a host that is
-    not oversold. pinned: find who set the affinity. slow-core, slow-ccx: look for machine checks, temperatures and
-    frequency limits of that core. A core that computes wrong takes the machine out of service. disturbed: somebody
-    else was at work; nothing is said.
+    work, which a core alone may not show: look at the governor, the power limit (cTDP, PPT) and the cooling.
+    stolen: a host that is not oversold. pinned: find who set the affinity. slow-core, slow-ccx: look for machine
+    checks, temperatures and frequency limits of that core. A core that computes wrong takes the machine out of
+    service. disturbed: somebody else was at work; nothing is said.
 
     With fewer than four cores none is called slow: which of them would be right?
 
@@ -155,7 +155,7 @@ def _measured(test: CoresSelfTest, cpu: Cpu) -> Finding:
     if not test.together:
         reason = "only one of the CPUs is idle; --allow-busy measures on all"
         if test.quota is not None:
-            reason = "only one of the CPUs is idle and within what others leave of the quota"
+            reason = "only one of the CPUs is idle, or within what others leave of the quota"
         return skipped(ID, HOST, reason, allowed, *_quota(test), outcome="busy")
     return _judged(test, cpu, allowed)
 

@@ -146,7 +146,7 @@ def _node(test: MemorySelfTest, node: NodeBandwidth, others: list[NodeBandwidth]
     seen = (elements, planted, where, *_in_use(test, node), *_placed(test, node), *_rates(test, node, peak))
     if node.moved_nothing and node.node not in test.nodes_busy:
         # The slower a node, the likelier this is: it must not pass for the rate that it has not shown.
-        because = Unknown("timeout", test.source, "nothing was moved in time")
+        because = Unknown("timeout", test.source, "too little was moved in time")
         message = f"the sums of the triad are exact on node {node.node}, and it moved too little to tell a rate"
         return undetermined(ID, subject, message, *seen, because=because)
     metrics = () if node.node in test.nodes_busy else _metrics(node, peak)
@@ -208,7 +208,7 @@ def _rates(test: MemorySelfTest, node: NodeBandwidth, peak: float | None) -> Ite
         return
     for name, reading in (("plain stores", node.plain), ("streaming stores", node.streaming)):
         if reading is None:
-            yield shown(test.source, "nothing was moved in time", note=name, volatile=True)
+            yield shown(test.source, "too little was moved in time", note=name, volatile=True)
         elif reading.disturbed:
             yield shown(test.source, f"disturbed, not judged: {reading.disturbance}", note=name, volatile=True)
         else:

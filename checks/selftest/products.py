@@ -161,7 +161,7 @@ def _shared(source: str, test: ComputeSelfTest, product: Product) -> Iterator[Ev
             begun = f"{reading.issued:.1f} instructions a cycle, and {test.most_issued:.1f} at most"
             told = f"beside the {name} the core began {begun}"
             yield shown(
-                source, told, note="as while its other thread works: perhaps lower than this core alone", volatile=True
+                source, told, note="as while its other thread works: perhaps lower than this core's own", volatile=True
             )
 
 

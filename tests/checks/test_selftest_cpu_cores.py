@@ -139,7 +139,7 @@ def test_what_others_of_a_group_leave_of_its_quota_is_no_matter_of_idle_cpus() -
 
     (busy,) = judge(SCALING, Changed(ROME, one_left))
     assert told([busy]) == [(f"{SCALING}/busy", "host", "skip")]
-    assert busy.message == "only one of the CPUs is idle and within what others leave of the quota"
+    assert busy.message == "only one of the CPUs is idle, or within what others leave of the quota"
     assert ("/sys/fs/cgroup/x", "32 CPUs") in [(e.source, e.value) for e in busy.evidence]
 
 

@@ -215,16 +215,13 @@ def test_more_descriptors_than_select_takes_are_no_bug() -> None:
 
 def test_what_the_caller_left_in_the_background_is_not_ours_to_end() -> None:
     """By `exec` a shell's job becomes our child, and what the job leaves behind would come to us."""
-    shell = '(sleep 1.2; setsid sleep 47.25 & ) & exec "$@"'
+    seconds = f"47.{os.getpid()}"
+    shell = f'(sleep 1.2; setsid sleep {seconds} & ) & exec "$@"'
     words = ["run", "selftest.cpu.*"]
     command = ["sh", "-c", shell, "sh", sys.executable, "-m", "amdcheck", *words]
     subprocess.run(command, cwd=ROOT, env=environment(), stdout=subprocess.DEVNULL, timeout=60)
     time.sleep(0.5)
-    left = [
-        int(entry.name)
-        for entry in Path("/proc").iterdir()
-        if entry.name.isdigit() and b"sleep\x0047.25" in (entry / "cmdline").read_bytes()
-    ]
+    left = processes_with(seconds)
     for pid in left:
         os.kill(pid, signal.SIGTERM)
     assert len(left) == 1

@@ -69,6 +69,7 @@ def test_version_1_writes_minus_one_without_a_quota(tmp_path: Path) -> None:
         ("0::/\n", [V2, "/../.. host cgroup2 rw"], ["cgroup"]),
         ("0::/\n", ["/../.. host cgroup2 rw", V2], ["cgroup"]),
         ("0::/docker/x\n", ["/docker/x cgroup cgroup2 rw", "/ host cgroup2 rw"], ["cgroup"]),
+        ("0::/docker/x\n", [V2, "/docker/x cgroup cgroup2 rw"], ["cgroup"]),  # the second one hides the first
         ("4:memory:/a\n", [V2], []),
         ("4:memory:/a\n", [], []),
         ("nonsense\n", [V2], []),

@@ -130,8 +130,13 @@ def test_a_process_that_is_forbidden_huge_pages_measures_without_and_says_so() -
 
 def test_two_cores_of_which_one_is_in_use_are_no_single_one(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = cpu_memory.parse(("standard",))
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
-    for core, ended in (({0: (0,), 1: (1,)}, "busy"), ({0: (0, 1), 1: (0, 1)}, "no-pair"), ({}, "failed")):
+    for allowed, core, ended in (
+        ({0, 1}, {0: (0,), 1: (1,)}, "busy"),
+        ({0, 1}, {0: (0, 1), 1: (0, 1)}, "no-pair"),
+        ({0, 1}, {}, "failed"),
+        ({0}, {}, "no-pair"),
+    ):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda pid, allowed=allowed: allowed)
         for module in (cpu_memory, sharing):
             monkeypatch.setattr(module, "known_core", core.get)
         assert cpu_memory._no_pair(asked)["ended"] == ended

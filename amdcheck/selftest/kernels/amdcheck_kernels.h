@@ -63,8 +63,9 @@ AMDCHECK_API uint32_t amdcheck_differences(const uint32_t *got, const uint32_t *
                                            uint32_t capacity);
 
 /* A matrix product as inference computes it: c[m][n] = a[m][k] * b[k][n], all row-major and without gaps, for any m, n, k
- * above zero with k < 2^24, so that sums are exact, and m * n < 2^32, so that words can be counted. a and b hold floats, bfloat16, or unsigned bytes (a) and signed bytes (b); c holds floats or 32-bit
- * integers. NULL when this library was built without the kernel for that flag of /proc/cpuinfo. */
+ * above zero with k < 2^24, so that sums are exact, and m * n < 2^32, so that words can be counted. a and b hold floats,
+ * bfloat16, or unsigned bytes (a) and signed bytes (b); c holds floats or 32-bit integers. NULL when this
+ * library was built without the kernel for that flag of /proc/cpuinfo. */
 AMDCHECK_API const struct amdcheck_gemm *amdcheck_find_gemm(const char *name);
 
 /* Bytes of one number of a and b: 4, 2 or 1. */

@@ -152,7 +152,7 @@ static void put(enum amdcheck_operands operands, void *matrix, uint64_t place, i
         ((uint8_t *)matrix)[place] = (uint8_t)integer;
 }
 
-#define MOST_K (UINT64_C(1) << 24) /* above it not even sums of ones are exact in a float */
+#define MOST_K (UINT64_C(1) << 24) /* from it on not even sums of ones are exact in a float */
 
 /* Every row of a is one of a few rows of integers times a factor, and every column of b likewise. So the right answers
  * cost PATTERNS^2 * k products instead of m * n * k, and still hardly two rows or columns are alike. */
