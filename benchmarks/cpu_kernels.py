@@ -47,6 +47,7 @@ from benchmarks.timing import Front, offered_flags, print_table, processor, time
 SERIES = 3
 CALLS = 3  # of each contender in a group
 LOOKS = 5  # at what the core begins, after each call
+WINDOWS, WINDOW_S, WINDOW_LOOKS = 20, 0.05, 20  # at that before the first call, over a second: neighbours rest at times
 SIZES = {256: 40, 512: 20, 1024: 8, 2048: 5}  # the groups of each
 QUICK_SIZES = {256: 15, 512: 10}
 PATIENCE_S, QUICK_PATIENCE_S = 20.0, 2.0  # of a series, for groups that have the core alone
@@ -98,6 +99,7 @@ class Series(Struct, frozen=True, kw_only=True):
     cpu_share: float
     alone: int  # groups during which the core's other thread rested; only these count, if there are enough
     groups: int  # that were asked for
+    most_issued: float  # instructions that the core began in a cycle, by all that was seen of it up to then
     moved: float  # how much the ceiling's groups differ
     attempts: int
 
@@ -240,6 +242,7 @@ def measured(
         cpu_share=round(meter.cpu / meter.wall, 3),
         alone=len(quiet),
         groups=groups,
+        most_issued=round(front.most, 3),
         moved=round(1 - min(ceiling) / max(ceiling), 3),
         attempts=attempts,
     )
@@ -268,27 +271,35 @@ def best_series(product: Product, target: Target, front: Front, *, groups: int, 
     return max(done, key=lambda series: (not series.disturbed, series.ratios["ceiling"].median))
 
 
-def measure_here(target: Target, *, quick: bool) -> list[Series]:
-    """All sizes of one kernel, in this process, whose environment already limits the libraries."""
+def measure_here(target: Target, *, quick: bool, most_issued: float) -> list[Series]:
+    """All sizes of one kernel, in this process, whose environment already limits the libraries.
+
+    `most_issued`: what kernels before this one saw of the core, for a neighbour who rests hardly ever.
+    """
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     gemm = load().find_gemm(target.kernel)
     if gemm is None:
         return []
-    front = Front()
+    front = Front(most_issued)
+    for _ in range(WINDOWS):
+        time.sleep(WINDOW_S)
+        found = [pace.issued for pace in (load().pace() for _ in range(WINDOW_LOOKS)) if pace and pace.issued]
+        front.saw(statistics.median(found) if found else 0.0)
     return [
         best_series(gemm.prepare(m=n, n=n, k=n, seed=n), target, front, groups=groups, quick=quick)
         for n, groups in (QUICK_SIZES if quick else SIZES).items()
     ]
 
 
-def measure_apart(target: Target, *, quick: bool) -> list[Series]:
+def measure_apart(target: Target, *, quick: bool, most_issued: float) -> list[Series]:
     """The same in a process of its own."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     if target.openblas:
         environment["OPENBLAS_CORETYPE"] = target.openblas
     if target.onednn:
         environment["ONEDNN_MAX_CPU_ISA"] = target.onednn
-    argv = [sys.executable, "-m", "benchmarks.cpu_kernels", "--one", target.kernel, *(["--quick"] if quick else [])]
+    argv = [sys.executable, "-m", "benchmarks.cpu_kernels", "--one", target.kernel, "--most-issued", str(most_issued)]
+    argv += ["--quick"] if quick else []
     done = subprocess.run(argv, env=environment, stdout=subprocess.PIPE, check=True)
     return msgspec.json.decode(done.stdout, type=list[Series])
 
@@ -306,11 +317,12 @@ def products(*, quick: bool) -> bool:
     beside = ("own / OpenBLAS", "own / oneDNN")
     rows = [("kernel", "n", "own", "ceiling", "own / ceiling", "budget", "at its clock", *beside, "alone")]
     figures: dict[str, object] = {}
-    missed = False
+    missed, most_issued = False, 0.0
     for target in TARGETS:
         if not set(isa_table().isa[target.kernel].flags) <= flags:
             continue
-        series = measure_apart(target, quick=quick)
+        series = measure_apart(target, quick=quick, most_issued=most_issued)
+        most_issued = max((most_issued, *(one.most_issued for one in series)))
         for one in series:
             ratios = one.ratios
             rows.append((
@@ -414,10 +426,12 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="two sizes, no libraries")
     parser.add_argument("--stream", type=Path, help="the source of STREAM")
     parser.add_argument("--one", choices=[target.kernel for target in TARGETS], help=argparse.SUPPRESS)
+    parser.add_argument("--most-issued", type=float, default=0.0, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
         (target,) = (target for target in TARGETS if target.kernel == options.one)
-        json.dump(msgspec.to_builtins(measure_here(target, quick=options.quick)), sys.stdout)
+        found = measure_here(target, quick=options.quick, most_issued=options.most_issued)
+        json.dump(msgspec.to_builtins(found), sys.stdout)
         return 0
     kept = products(quick=options.quick)
     if options.stream:

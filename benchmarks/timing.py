@@ -46,14 +46,14 @@ class Front:
     Beside a neighbour on its other thread it begins fewer; one who never rests is not told by that.
     """
 
-    def __init__(self) -> None:
-        self._most = 0.0
+    def __init__(self, most: float = 0.0) -> None:
+        self.most = most
 
     def saw(self, issued: float) -> None:
-        self._most = max(self._most, issued)
+        self.most = max(self.most, issued)
 
     def was_alone(self, issued: float) -> bool:
-        return issued >= limit("issued-alone").value * self._most
+        return issued >= limit("issued-alone").value * self.most
 
 
 def run_once(argv: Sequence[str]) -> tuple[float, float]:
