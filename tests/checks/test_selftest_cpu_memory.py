@@ -320,6 +320,8 @@ def test_a_node_that_moved_too_little_to_tell_a_rate_does_not_pass(kinds: tuple[
     assert brief(findings)["node0"] == "pass ok"
     node = only(findings, "node1")
     assert "too little was moved in time" in values(node)
+    assert node.remedy is not None
+    assert node.remedy.steps[0].argv == ("amdcheck", "run", TRIAD)  # nothing is to be read by hand
     assert "67108864 of 67108864 elements right" in values(node)
 
     def in_use(said: Document) -> None:
@@ -397,6 +399,15 @@ def test_a_process_that_was_forbidden_huge_pages_is_told_so() -> None:
 
     finding = only(changed(LATENCY, ONE_NODE, change))
     assert (finding.outcome, finding.evidence[-1].value) == ("no-huge-pages", "THP_enabled: 0")
+
+
+@pytest.mark.parametrize(("share", "outcome"), [(0.4, "no-huge-pages"), (0.6, "ok")])
+def test_hardly_any_huge_pages_are_less_than_half_of_what_was_asked_for(share: float, outcome: str) -> None:
+    def change(said: Document) -> None:
+        walked = said["chase"]["result"]
+        walked |= {"huge_kib": int(share * walked["memory_kib"]), "allowed_huge": False}
+
+    assert only(changed(LATENCY, ONE_NODE, change)).outcome == outcome
 
 
 @pytest.mark.parametrize("given", [0, None])

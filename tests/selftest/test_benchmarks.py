@@ -50,3 +50,8 @@ def test_what_was_seen_alone_once_is_remembered_from_series_to_series() -> None:
 
 def test_what_nobody_looked_at_is_alone() -> None:
     assert series({"clock": kind(float("inf")), "shared": kind(SHARED)}, 10, Front())["clock"].undisturbed == 10
+
+
+def test_a_neighbour_who_never_rests_during_one_kernel_is_told_by_what_was_seen_before() -> None:
+    assert Front().was_alone(SHARED)
+    assert not Front(ALONE).was_alone(SHARED)
